@@ -36,19 +36,28 @@ static inline void set_link(uint32_t *link, uint32_t number)
 	__atomic_store_n(link, number, __ATOMIC_RELAXED);
 }
 
-void pdn_queue_append(struct pdn_queue *queue, uint32_t number)
+/* As the next newer one than `older`; 0: as the oldest. */
+static void insert_behind(struct pdn_queue *queue, uint32_t older, uint32_t number)
 {
 	struct pindown_region *all = pdn_regions;
-	uint32_t before = queue->newest;
+	uint32_t newer = older ? all[older].newer : queue->oldest;
 
-	set_link(&all[number].older, before);
-	set_link(&all[number].newer, 0);
-	if (before)
-		set_link(&all[before].newer, number);
+	set_link(&all[number].older, older);
+	set_link(&all[number].newer, newer);
+	if (older)
+		set_link(&all[older].newer, number);
 	else
 		queue->oldest = number;
-	queue->newest = number;
+	if (newer)
+		set_link(&all[newer].older, number);
+	else
+		queue->newest = number;
 	queue->count++;
+}
+
+void pdn_queue_append(struct pdn_queue *queue, uint32_t number)
+{
+	insert_behind(queue, queue->newest, number);
 }
 
 void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
@@ -71,46 +80,65 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
 
 /* ---- live regions ------------------------------------------------------------------------- */
 
-static struct pdn_queue newcomers, settled;
-static uint64_t newcomers_bytes;
+/*
+ * An eviction that meets a region in use moves it to the third queue, or each later one would have
+ * to pass it again. A put does not tell when it becomes idle, so each eviction looks at a few of
+ * that queue, and at all of it only where nothing else can go. A region that is found idle comes
+ * back at the old end of its queue, as it was met there. `bytes`: pinned by the regions in each.
+ */
+static struct {
+	struct pdn_queue queue;
+	uint64_t bytes;
+} live[3];
 
-static void add_newcomer(uint32_t number)
+#define NEWCOMERS 0
+#define SETTLED	  PDN_QUEUE_SETTLED
+#define HELD	  2
+
+/* Of pdn_details[number].queue: HELD may be added to where the region comes from. */
+static unsigned place_of(uint32_t number)
 {
-	pdn_details[number].settled = false;
-	newcomers_bytes += pdn_details[number].pin.length;
-	pdn_queue_append(&newcomers, number);
+	unsigned queue = pdn_details[number].queue;
+
+	return queue & HELD ? HELD : queue;
 }
 
-static void remove_newcomer(uint32_t number)
+/* `queue` as in pdn_details; `older` as in insert_behind(). */
+static void enter(uint32_t number, unsigned queue, uint32_t older)
 {
-	newcomers_bytes -= pdn_details[number].pin.length;
-	pdn_queue_remove(&newcomers, number);
+	pdn_details[number].queue = (uint16_t)queue;
+	live[place_of(number)].bytes += pdn_details[number].pin.length;
+	insert_behind(&live[place_of(number)].queue, older, number);
 }
 
-static void add_settled(uint32_t number)
+static void append(uint32_t number, unsigned queue)
 {
-	pdn_details[number].settled = true;
-	pdn_queue_append(&settled, number);
+	enter(number, queue, live[queue & HELD ? HELD : queue].queue.newest);
 }
 
 void pdn_queues_remove(uint32_t number)
 {
-	if (pdn_details[number].settled)
-		pdn_queue_remove(&settled, number);
-	else
-		remove_newcomer(number);
+	live[place_of(number)].bytes -= pdn_details[number].pin.length;
+	pdn_queue_remove(&live[place_of(number)].queue, number);
+}
+
+static uint32_t first_from(unsigned place)
+{
+	while (place < HELD && !live[place].queue.oldest)
+		place++;
+	return place <= HELD ? live[place].queue.oldest : 0;
 }
 
 uint32_t pdn_queues_first(void)
 {
-	return newcomers.oldest ? newcomers.oldest : settled.oldest;
+	return first_from(NEWCOMERS);
 }
 
 uint32_t pdn_queues_next(uint32_t number)
 {
 	uint32_t newer = pdn_regions[number].newer;
 
-	return newer || pdn_details[number].settled ? newer : settled.oldest;
+	return newer ? newer : first_from(place_of(number) + 1);
 }
 
 /* ---- ghosts ------------------------------------------------------------------------------- */
@@ -174,15 +202,14 @@ void pdn_queues_add(uint32_t number)
 {
 	__atomic_store_n(&pdn_briefs[number].used, 0, __ATOMIC_RELAXED);
 	if (was_remembered(ghost_id(&pdn_details[number])))
-		add_settled(number);
+		append(number, SETTLED);
 	else
-		add_newcomer(number);
+		append(number, NEWCOMERS);
 }
 
 void pdn_queues_fork_child(void)
 {
-	newcomers = settled = (struct pdn_queue){0};
-	newcomers_bytes = 0;
+	memset(live, 0, sizeof(live));
 	if (ghosts_end) {
 		memset(ghosts, 0, sizeof(ghosts));
 		ghosts_begin = ghosts_end = 0;
@@ -209,10 +236,56 @@ static bool is_there(uint32_t number, int place)
 }
 
 /* As far as can be told without a barrier; pdn_victims_add_idle() makes sure. */
+static bool is_held(uint32_t number)
+{
+	return pdn_region_in_use(number) || pdn_objects_hold(number, PINDOWN_REASON_EVICTED);
+}
+
 static bool can_go(uint32_t number, int place)
 {
-	return is_there(number, place) && !pdn_region_in_use(number) &&
-	       !pdn_objects_hold(number, PINDOWN_REASON_EVICTED);
+	return is_there(number, place) && !is_held(number);
+}
+
+/* Out of the way of evictions, if it is held. */
+static bool set_aside(uint32_t number)
+{
+	unsigned queue = pdn_details[number].queue;
+
+	if (!is_held(number))
+		return false;
+	if (!(queue & HELD)) {
+		pdn_queues_remove(number);
+		append(number, queue | HELD);
+	}
+	return true;
+}
+
+/*
+ * Look at some of the held regions, those first that were not looked at for longest: idle ones come
+ * back. true: one of these may go.
+ */
+#define HELD_LOOKS 16u
+static bool look_at_held(int place)
+{
+	struct pdn_queue *held = &live[HELD].queue;
+	uint32_t left = held->count < HELD_LOOKS ? held->count : HELD_LOOKS;
+	uint32_t last[HELD] = {0}; /* of those that came back */
+	bool any = false;
+
+	for (uint32_t number = held->oldest, next; left; number = next, left--) {
+		unsigned queue = pdn_details[number].queue;
+
+		next = pdn_regions[number].newer;
+		pdn_queues_remove(number);
+		if (is_held(number)) {
+			append(number, queue);
+			continue;
+		}
+		enter(number, queue & ~HELD, last[queue & ~HELD]);
+		last[queue & ~HELD] = number;
+		any |= is_there(number, place);
+	}
+	return any;
 }
 
 /* It is live, as all regions in the queues. false: somebody holds it. */
@@ -241,14 +314,18 @@ static void set_uses(uint32_t number, uint32_t used)
  */
 static bool evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
 {
-	for (uint32_t number = newcomers.oldest, next; newcomers.count > keep && number;
+	const struct pdn_queue *newcomers = &live[NEWCOMERS].queue;
+
+	for (uint32_t number = newcomers->oldest, next; newcomers->count > keep && number;
 	     number = next) {
 		next = pdn_regions[number].newer;
+		if (set_aside(number))
+			continue;
 		if (uses_of(number)) {
 			set_uses(number, 0);
-			remove_newcomer(number);
-			add_settled(number);
-		} else if (can_go(number, device) && evict(victims, number)) {
+			pdn_queues_remove(number);
+			append(number, SETTLED);
+		} else if (is_there(number, device) && evict(victims, number)) {
 			remember(&pdn_details[number]);
 			return true;
 		}
@@ -263,18 +340,20 @@ static bool evict_settled(struct pdn_victims *victims, int device)
 {
 	unsigned turns = MAX_TURNS;
 
-	for (uint32_t number = settled.oldest, next; number; number = next) {
+	for (uint32_t number = live[SETTLED].queue.oldest, next; number; number = next) {
 		uint32_t used = uses_of(number);
 
 		next = pdn_regions[number].newer;
+		if (set_aside(number))
+			continue;
 		if (used && turns) {
 			turns--;
 			set_uses(number, used - 1);
-			pdn_queue_remove(&settled, number);
-			pdn_queue_append(&settled, number);
+			pdn_queues_remove(number);
+			append(number, SETTLED);
 			if (!next) /* it was the last one, and is again */
 				next = number;
-		} else if (can_go(number, device) && evict(victims, number)) {
+		} else if (is_there(number, device) && evict(victims, number)) {
 			return true;
 		}
 	}
@@ -287,18 +366,33 @@ static bool evict_settled(struct pdn_victims *victims, int device)
  */
 static uint32_t newcomers_to_keep(void)
 {
-	const uint32_t few = 4, half = (newcomers.count + settled.count) / 2;
+	const uint32_t few = 4;
+	uint32_t half = (live[NEWCOMERS].queue.count + live[SETTLED].queue.count) / 2;
 
 	return half < few ? half : few;
 }
 
-bool pdn_evict_one(struct pdn_victims *victims, int device)
+static bool evict_idle(struct pdn_victims *victims, int device)
 {
-	bool too_many = newcomers_bytes >= pdn_pinned_bytes() / 10;
+	bool too_many = live[NEWCOMERS].bytes >=
+			(live[NEWCOMERS].bytes + live[SETTLED].bytes) / 10;
 
 	return (too_many && evict_newcomer(victims, device, newcomers_to_keep())) ||
 	       evict_settled(victims, device) || evict_newcomer(victims, device, 0) ||
 	       evict_settled(victims, device);
+}
+
+bool pdn_evict_one(struct pdn_victims *victims, int device)
+{
+	uint32_t looked = 0;
+
+	look_at_held(device);
+	if (evict_idle(victims, device))
+		return true;
+	for (; looked < live[HELD].queue.count; looked += HELD_LOOKS)
+		if (look_at_held(device) && evict_idle(victims, device))
+			return true;
+	return false;
 }
 
 /* ---- budgets ------------------------------------------------------------------------------ */
@@ -350,11 +444,13 @@ void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 /* Lock held. Would it be enough if all idle regions went? It looks no further than it must. */
 static bool is_idle_enough(struct shortage shortage, int place)
 {
-	for (uint32_t n = pdn_queues_first(); n && !is_none(&shortage); n = pdn_queues_next(n))
-		if (can_go(n, place)) {
-			shortage.bytes = above(shortage.bytes, pdn_details[n].pin.length);
-			shortage.regions = above(shortage.regions, 1);
-		}
+	for (uint32_t n = pdn_queues_first(), next; n && !is_none(&shortage); n = next) {
+		next = pdn_queues_next(n);
+		if (!is_there(n, place) || set_aside(n))
+			continue;
+		shortage.bytes = above(shortage.bytes, pdn_details[n].pin.length);
+		shortage.regions = above(shortage.regions, 1);
+	}
 	return is_none(&shortage);
 }
 
@@ -475,9 +571,11 @@ uint64_t pdn_idle_bytes(int device, uint64_t enough)
 	uint64_t bytes = 0;
 
 	pdn_lock();
-	for (uint32_t n = pdn_queues_first(); n && bytes < enough; n = pdn_queues_next(n))
-		if (can_go(n, device))
+	for (uint32_t n = pdn_queues_first(), next; n && bytes < enough; n = next) {
+		next = pdn_queues_next(n);
+		if (is_there(n, device) && !set_aside(n))
 			bytes += pdn_details[n].pin.length;
+	}
 	pdn_unlock();
 	return bytes;
 }

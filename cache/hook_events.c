@@ -14,8 +14,10 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
+#include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/volatile.h"
+#include "cache/windows.h"
 #include "cache/hook_events.h"
 
 /*
@@ -43,19 +45,15 @@ static bool is_pending_in(uint64_t begin, uint64_t end)
 
 /*
  * Is any region there, for sure? For the allocation that holds `begin` (then that is `end`, too) a
- * window counts, also one behind it, and objects on a window that was replaced.
+ * window counts, wherever it is, also one that was replaced and has objects.
  */
 static bool may_find(uint64_t begin, uint64_t end)
 {
 	uint64_t at = begin;
-	uint32_t number;
 
-	if (begin < end || !pdn_region_any_window())
-		return pdn_index_next(&at, begin < end ? end : begin + 1);
-	number = pdn_index_next(&at, PDN_ADDRESS_LIMIT);
-	return pdn_awaits_reuse() ||
-	       (number && (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_WINDOW ||
-			   pdn_region_holds(&pdn_regions[number], begin, 1)));
+	if (begin < end)
+		return pdn_index_next(&at, end);
+	return pdn_index_next(&at, begin + 1) || pdn_windows_may_hold(begin);
 }
 
 static bool nothing_in(uint64_t begin, uint64_t end)
@@ -81,8 +79,6 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 
 	pdn_exports_end(scope, reason);
 	pdn_end_scope(scope, reason);
-	if (pdn_awaits_reuse())
-		pdn_end_replaced(scope, reason);
 	errno = saved;
 }
 
@@ -193,110 +189,17 @@ pdn_guard pdn_end_all(void)
 	return end_wide(&scope, PINDOWN_REASON_CONTEXT);
 }
 
-/* ---- comparing with the driver ------------------------------------------------------------ */
-
-#define BATCH 64
-
-/*
- * What a region was at the first look. It is not held for the comparison: a free of its memory in
- * another thread would take that for a use, and return with the memory still pinned.
- */
-struct suspect {
-	uint32_t number;
-	uint64_t base, end, buffer_id, others;
-};
-
-/* Lock held. */
-static struct suspect suspect_of(uint32_t number)
-{
-	const struct pindown_region *region = &pdn_regions[number];
-
-	return (struct suspect){.number = number,
-				.base = region->base,
-				.end = region->end,
-				.buffer_id = pdn_details_of(region)->buffer_id,
-				.others = pdn_region_others(region)};
-}
-
-static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
-{
-	unsigned n = 0;
-
-	pdn_lock();
-	for (; *from <= pdn_region_high_water() && n < BATCH; ++*from) {
-		const struct pindown_region *region = &pdn_regions[*from];
-
-		if (pdn_state_is_live(pdn_brief_of(region)->state) &&
-		    (!pool || pdn_details_of(region)->pool == pool))
-			suspects[n++] = suspect_of(*from);
-	}
-	pdn_unlock();
-	return n;
-}
-
-static bool is_still_there(const struct suspect *suspect)
-{
-	const struct pindown_region *region = &pdn_regions[suspect->number];
-
-	return pdn_state_is_live(pdn_brief_of(region)->state) && region->base == suspect->base &&
-	       region->end == suspect->end &&
-	       pdn_details_of(region)->buffer_id == suspect->buffer_id &&
-	       pdn_region_others(region) == suspect->others;
-}
-
-static void drop_if_changed(const struct suspect *suspect, const char *how)
-{
-	struct pdn_victims victims = {0};
-
-	if (pdn_driver_compare(suspect->base, suspect->end, suspect->buffer_id, suspect->others) !=
-	    PDN_FALSE)
-		return;
-	pdn_lock();
-	if (is_still_there(suspect)) {
-		victims.missed = how;
-		pdn_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
-	}
-	pdn_victims_split_idle_and_held(&victims);
-	pdn_unlock();
-	pdn_victims_dispatch(&victims);
-}
-
 void __attribute__((cold)) pdn_recheck(void *pool)
 {
 	PDN_UNCANCELLED;
-	const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
-	struct suspect suspects[BATCH];
-	uint32_t from = 1;
 	int saved = errno;
-	unsigned n;
 
-	if (nothing_at_all())
-		return;
-	pdn_lock();
-	pdn_flights_mark_lost(&all); /* the driver's answer to them may no longer be true */
-	pdn_unlock();
-	while ((n = take_suspects(suspects, &from, pool)) != 0)
-		for (unsigned i = 0; i < n; i++)
-			drop_if_changed(&suspects[i], "gone after a call that may free memory");
+	if (!nothing_at_all())
+		pdn_recheck_some(pool);
 	errno = saved;
 }
 
-/* A look without the lock, then the lock for what it has found. */
-static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end)
-{
-	uint32_t number;
-
-	if (!pdn_index_next(at, end))
-		return false;
-	pdn_lock();
-	number = pdn_index_next(at, end);
-	if (number) {
-		*suspect = suspect_of(number);
-		*at = suspect->end;
-	}
-	pdn_unlock();
-	return number != 0;
-}
+/* ---- new memory ---------------------------------------------------------------------------- */
 
 /*
  * No live region can be where the driver has just put something new, so memory of regions still
@@ -304,14 +207,6 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
  * hand out again what they have handed out before (opening an IPC handle twice), and another thread
  * may have pinned the new memory before this call.
  */
-static void drop_changed(uint64_t begin, uint64_t end)
-{
-	struct suspect suspect;
-
-	for (uint64_t at = begin; at < end && take_overlapping(&suspect, &at, end);)
-		drop_if_changed(&suspect, "the driver handed out its address again");
-}
-
 static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
 {
 	PDN_UNCANCELLED;
@@ -329,7 +224,7 @@ static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end
 	was_volatile = pdn_volatile_forget(addr, end);
 	pdn_unlock();
 	PDN_POINT(ALLOC_FORGOTTEN, addr);
-	drop_changed(addr, end);
+	pdn_drop_changed(addr, end, "the driver handed out its address again");
 	if (pdn_awaits_reuse()) {
 		pdn_end_replaced(&scope, PINDOWN_REASON_FREED);
 		pdn_objects_end_reused(addr, end);

@@ -151,10 +151,11 @@ static void remove_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin,
 		remove_from_page(pdn_index_page(leaf, at), region);
 }
 
-static bool is_empty(const struct pdn_leaf *leaf)
+/* It begins at this address: next to pages that were emptied there are often others in use. */
+static bool is_empty(struct pdn_leaf *leaf, uint64_t at)
 {
-	for (unsigned i = 0; i < 1 << PDN_LEAF_BITS; i++)
-		if (leaf->slot[i])
+	for (unsigned i = 0; i < 1 << PDN_LEAF_BITS; i++, at += PAGE_SPAN)
+		if (*pdn_index_page(leaf, at))
 			return false;
 	return true;
 }
@@ -208,7 +209,7 @@ static void remove_from_block(uint32_t region, uint64_t begin, uint64_t end)
 		struct pdn_leaf *leaf = (struct pdn_leaf *)slot;
 
 		remove_pages(leaf, region, begin, end);
-		if (is_empty(leaf)) {
+		if (is_empty(leaf, end)) {
 			set_block(mid, begin, 0);
 			pdn_leaf_free(leaf);
 		}

@@ -29,6 +29,7 @@
 #include "cache/subscribe.h"
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
+#include "cache/windows.h"
 
 static struct pdn_queue dying;	  /* regions that are being unpinned; under the lock */
 static struct pdn_queue awaiting; /* the list of pdn_first_awaiting(); under the lock */
@@ -160,7 +161,7 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||
@@ -342,34 +343,54 @@ static void tell_all(uint32_t number, const char *missed, bool in_use)
 		pdn_objects_end(number);
 }
 
+/* Nobody but a trace can want to hear of the end of any region that this thread has ended. */
+static bool is_quiet(void)
+{
+	return !pdn_tracing(PDN_EV_EVICT) && !pdn_tracing(PDN_EV_INVALIDATE) &&
+	       !pdn_has_subscribers() && !pdn_creations_any();
+}
+
+/* The same of this one: it is idle, and has only to be unpinned. */
+static bool has_only_a_pin(uint32_t number)
+{
+	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_DYING &&
+	       !pdn_first_object(number) &&
+	       !(pdn_region_flags(&pdn_regions[number]) & PDN_REGION_MISSED);
+}
+
+/* Tell everyone, and let go of the region if it is in use. false: it is idle and to be unpinned. */
+static bool ends_in_company(uint32_t number, const char *missed, struct unpinned *unpinned)
+{
+	bool in_use = __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
+
+	/* A callback may wait for a free in another thread, which may wait for a dying region. */
+	if (in_use || pdn_has_subscribers() || pdn_objects_any(number))
+		give_back(unpinned, false);
+	tell_all(number, missed, in_use);
+	if (is_abandoned(number))
+		return true;
+	if (in_use)
+		let_go(number);
+	return in_use;
+}
+
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
 	struct unpinned unpinned;
+	bool quiet = is_quiet();
 	int count = 0;
 
 	pdn_barrier_report();
 	unpinned.count = 0;
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		bool in_use =
-			__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
-
 		next = pdn_details[number].victim;
-		/*
-		 * A callback may wait for a free in another thread, which may wait for a dying
-		 * region.
-		 */
-		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]) ||
-		    in_use || pdn_has_subscribers() || pdn_objects_any(number))
+		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]))
 			give_back(&unpinned, false);
-		tell_all(number, victims->missed, in_use);
-		if (is_abandoned(number))
+		if (!(quiet && has_only_a_pin(number)) &&
+		    ends_in_company(number, victims->missed, &unpinned))
 			continue;
-		if (in_use) {
-			let_go(number);
-		} else {
-			unpin(number, false);
-			unpinned.number[unpinned.count++] = number;
-		}
+		unpin(number, false);
+		unpinned.number[unpinned.count++] = number;
 	}
 	give_back(&unpinned, false);
 	victims->first = 0;
@@ -414,10 +435,20 @@ static void collect_at(const struct pdn_scope *scope, struct pdn_victims *victim
 {
 	uint32_t number = pdn_index_find(scope->begin);
 
-	if (pdn_region_any_window())
+	if (pdn_windows_may_hold(scope->begin))
 		collect_windows(scope, victims, reason);
 	else if (number && pdn_region_holds(&pdn_regions[number], scope->begin, 1))
 		pdn_victims_add(victims, number, reason);
+}
+
+/* As pdn_index_next(). Regions often lie side by side: then the tree is not walked again. */
+static uint32_t next_in_range(uint64_t *at, uint64_t end)
+{
+	uint32_t number = *at < end ? pdn_index_peek(*at) : 0;
+
+	if ((int32_t)number > 0 && pdn_region_holds(&pdn_regions[number], *at, 1))
+		return number;
+	return pdn_index_next(at, end);
 }
 
 static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
@@ -426,8 +457,10 @@ static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *vict
 	uint64_t at = begin;
 	uint32_t number;
 
-	while ((number = pdn_index_next(&at, end)) != 0)
+	while ((number = next_in_range(&at, end)) != 0) {
+		at = pdn_regions[number].end;
 		pdn_victims_add(victims, number, reason);
+	}
 }
 
 static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
@@ -540,44 +573,64 @@ static void fetch(uint64_t addr)
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].newer, __ATOMIC_RELAXED)], 1);
 }
 
-/* Lock held. 0: there is none. */
-static uint32_t next_replaced(const struct pdn_scope *scope)
+/*
+ * Lock held. Is it this thread's to end, now that its memory ends? In the queue of dying regions:
+ * only if a callback that notifies of the replacement frees the memory.
+ */
+static bool is_replaced_here(uint32_t number, const struct pdn_scope *scope)
 {
-	for (uint32_t number = awaiting.oldest; number; number = pdn_regions[number].newer) {
-		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
+	struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
 
-		if (pdn_region_is_replaced(number) && pdn_scope_covers(scope, &memory))
-			return number;
-	}
-	return 0;
+	return pdn_region_is_replaced(number) && pdn_briefs[number].state == PDN_KEPT &&
+	       (pdn_details[number].flags & PDN_REGION_AWAITS ||
+		pdn_details[number].killer == pdn_my_tid()) &&
+	       pdn_scope_covers(scope, &memory);
+}
+
+/* Lock held. 0: there is none. */
+static uint32_t next_replaced(const struct pdn_queue *queue, const struct pdn_scope *scope)
+{
+	uint32_t number = queue->oldest;
+
+	while (number && !is_replaced_here(number, scope))
+		number = pdn_regions[number].newer;
+	return number;
 }
 
 /* Lock held. As after keep(): its holders' last put leaves it to let_go(), and a free waits. */
-static void end_kept(uint32_t number, enum pindown_reason reason)
+static void keep_again(uint32_t number)
 {
 	pdn_stop_awaiting(number);
 	pdn_pending_add(1);
 	pdn_hold(pdn_self_or_anonymous(), number);
-	/* Relaxed: an object may just be made on it (discard() in attach.c). */
-	__atomic_store_n(&pdn_details[number].reason, (uint16_t)reason, __ATOMIC_RELAXED);
 	pdn_details[number].killer = pdn_my_tid();
 	pdn_queue_append(&dying, number);
-	pdn_objects_unlink(number, reason);
 }
 
+/* Of a region that was dying already, the caller that this is nested in lets go. */
 void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	uint32_t number;
+	bool awaits;
 
 	do {
 		pdn_lock();
-		number = next_replaced(scope);
-		if (number)
-			end_kept(number, reason);
+		number = next_replaced(&awaiting, scope);
+		awaits = number != 0;
+		if (awaits)
+			keep_again(number);
+		else
+			number = next_replaced(&dying, scope);
+		if (number) {
+			/* Relaxed: an object may just be made on it (discard() in attach.c). */
+			__atomic_store_n(&pdn_details[number].reason, (uint16_t)reason,
+					 __ATOMIC_RELAXED);
+			pdn_objects_unlink(number, reason);
+		}
 		pdn_unlock();
 		if (number && !is_abandoned(number))
 			pdn_objects_end(number);
-		if (number && !is_abandoned(number))
+		if (awaits && !is_abandoned(number))
 			let_go(number);
 	} while (number);
 }
@@ -585,12 +638,13 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	struct pdn_victims victims = {0};
-	bool wait;
+	bool wait, may_be_replaced;
 	int count;
 
 	if (scope->kind == PDN_GUARD_RANGE)
 		fetch(scope->begin);
 	pdn_lock();
+	may_be_replaced = reason != PINDOWN_REASON_FLUSHED && (awaiting.oldest || dying.oldest);
 	/* Look for other threads' unpins before adding our own. */
 	wait = pdn_dying_under(scope);
 	collect(scope, &victims, reason);
@@ -603,6 +657,9 @@ int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 	count = pdn_victims_dispatch(&victims);
 	if (wait)
 		wait_for_others(scope);
+	/* After that wait: another thread may just have replaced some. */
+	if (may_be_replaced)
+		pdn_end_replaced(scope, reason);
 	return count;
 }
 

@@ -25,6 +25,7 @@
 #include "cache/pin.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
+#include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
@@ -58,14 +59,6 @@ struct attempt {
 	uint64_t begin;	    /* ticks */
 	struct pindown_region *region;
 };
-
-void pdn_set_driver_error(int error)
-{
-	struct pdn_thread *self = pdn_self();
-
-	if (self)
-		self->driver_error = error;
-}
 
 struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length)
 {
@@ -260,6 +253,8 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend
 		part.length = pages * PINDOWN_PAGE_SIZE;
 		pdn_descriptor_begin(); /* a fork waits until it is unpinned */
 		if (backend->pin(&part, a->what.current, &error) == PINDOWN_OK) {
+			/* No flight names it: for the child of a fork that waits no longer. */
+			pdn_descriptor_note(part.fd, part.fd_identity);
 			backend->unpin(&part);
 			fits = pages;
 		} else {
@@ -440,7 +435,7 @@ static int pin_in_room(struct attempt *a, const struct pdn_backend *backend)
 		is_more_than_needed(a) ? NULL : pdn_backend_instead_of(backend);
 	int result;
 
-	if (!pdn_driver_sync_memops(a->what.memory.base))
+	if (!pdn_driver_sync_memops(a->what.memory.base, a->what.mapped))
 		a->flags |= PDN_REGION_NO_SYNC;
 	result = pin_or_evict(a, backend);
 	/*
@@ -521,7 +516,7 @@ static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_vic
 			continue;
 		}
 		/* A settled region may have used its uses up, and has been used all the same. */
-		if (!uses && pdn_details[number].settled)
+		if (!uses && pdn_details[number].queue & PDN_QUEUE_SETTLED)
 			uses = 1;
 		if (uses > used)
 			used = uses;
@@ -572,7 +567,7 @@ static bool insert(struct attempt *a)
 	details->whole_base = a->what.whole_base;
 	if (a->what.is_window) {
 		a->flags |= PDN_REGION_WINDOW;
-		pdn_region_count_window();
+		pdn_region_count_window(details);
 	}
 	details->pin = a->pin;
 	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
@@ -613,6 +608,12 @@ static int commit(struct attempt *a)
 	uint8_t used;
 
 	PDN_POINT(PIN_SAME, a->addr);
+	/*
+	 * Of the mappings that a replaced region is over, one may have been replaced unseen: only a
+	 * comparison of the region itself tells.
+	 */
+	if (a->what.mapped)
+		pdn_drop_changed(a->what.memory.base, a->what.memory.end, dead.missed);
 	pdn_lock();
 	if (a->flight.lost) {
 		result = AGAIN;
@@ -743,11 +744,13 @@ static void prepare_barriers(void)
  * The process can have no more memory for a record or for the index. An idle region uses both, so a
  * few are evicted. No more: the index may need a part that none of them has.
  */
-static bool frees_memory(struct attempt *a)
+static int free_memory(struct attempt *a)
 {
 	struct pdn_pressure pressure = {.place = -1, .nowait = a->flight.nowait};
 
-	return a->memories++ < 4 && pdn_evict_for(&pressure);
+	if (a->memories++ < 4 && pdn_evict_for(&pressure))
+		return AGAIN;
+	return pressure.would_wait ? PINDOWN_ERR_WOULD_WAIT : PINDOWN_ERR_NO_MEMORY;
 }
 
 int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
@@ -774,8 +777,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 		pdn_growth_begin(&a.growth);
 		pin_begin(&a);
 		result = pin_attempt(&a);
-		if (result == PINDOWN_ERR_NO_MEMORY && frees_memory(&a))
-			result = AGAIN;
+		if (result == PINDOWN_ERR_NO_MEMORY)
+			result = free_memory(&a);
 		if (result != AGAIN || pdn_deadline(0) >= deadline_of(&a))
 			break;
 		pdn_lock();

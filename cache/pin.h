@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "cache/base/thread.h"
 #include "cache/pindown.h"
 
 /*
@@ -18,6 +19,12 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length);
 
 /* The error that pindown_driver_error() returns in this thread. */
-void pdn_set_driver_error(int error);
+static inline void pdn_set_driver_error(int error)
+{
+	struct pdn_thread *self = pdn_self();
+
+	if (self)
+		self->driver_error = error;
+}
 
 #endif

@@ -102,9 +102,8 @@ typedef struct pindown_region pindown_region;
  * flags   0, or of these:
  *         PINDOWN_GET_CACHED  do not pin; return a hit, or PINDOWN_ERR_NOT_DEVICE on a miss
  *         PINDOWN_GET_NOWAIT  ask no other process for pin space, and do not wait for another
- *         thread that frees, pins or unpins:
- *         return PINDOWN_ERR_WOULD_WAIT. A pin in this thread may still be made. Only where that
- *         replaces a region on which another thread is at work on an object, it waits for that
+ *         thread that frees, pins, unpins, or makes or destroys an object: return
+ *         PINDOWN_ERR_WOULD_WAIT. A pin in this thread may still be made
  * region  out: the region, held until pindown_put(). Unchanged on failure.
  *
  * A hit takes no lock and makes no system call. It calls the driver only for one hit in some 4096;

@@ -128,7 +128,7 @@ enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory)
 
 	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
 		found = PDN_GUARDED;
-	for (const struct pdn_thread *t = pdn_threads(); t; t = t->next)
+	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
 		if (thread_guards(t, memory)) {
 			if (t == self)
 				return PDN_GUARDED_BY_SELF;
@@ -142,7 +142,7 @@ bool pdn_guard_any(void)
 {
 	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
 		return true;
-	for (const struct pdn_thread *t = pdn_threads(); t; t = t->next)
+	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
 		if (__atomic_load_n(&t->guards[0].kind, __ATOMIC_SEQ_CST) != PDN_GUARD_NONE)
 			return true;
 	return false;

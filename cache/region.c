@@ -1,31 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of regions, and their hold counts. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "cache/base/address_space.h"
 #include "cache/base/config.h"
 #include "cache/base/process.h"
 #include "cache/region.h"
 #include "cache/base/table.h"
+#include "cache/windows.h"
 
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pdn_details) == 96, "together 128");
 _Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
-_Static_assert(PDN_STRIPES + 2 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
+_Static_assert(PDN_STRIPES_AT_FIRST + 2 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
 
 struct pindown_region *pdn_regions;
 struct pdn_details *pdn_details;
 struct pdn_brief *pdn_briefs;
-uint32_t *pdn_holds[PDN_STRIPES];
+uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPES];
 uint32_t *pdn_objects_of, *pdn_object_trees;
 uint32_t pdn_region_limit, pdn_put_limit;
 bool pdn_debugging;
 
 static struct pdn_table table = {
 	.record_bytes = sizeof(struct pindown_region),
-	.columns = PDN_STRIPES + 2,
+	.columns = PDN_STRIPES_AT_FIRST + 2,
 };
 static struct pdn_table more = {.record_bytes = sizeof(struct pdn_details)};
 static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
-struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES, .columns = PDN_STRIPES};
+struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES, .columns = PDN_STRIPES_AT_FIRST};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.
@@ -41,10 +46,10 @@ static uint32_t
 /* The table stays where it is for good: readers find it without asking the table. */
 static void __attribute__((noinline, cold)) publish_table(void)
 {
-	for (unsigned s = 0; s < PDN_STRIPES; s++)
+	for (unsigned s = 0; s < PDN_STRIPES_AT_FIRST; s++)
 		pdn_holds[s] = table.column[s];
-	pdn_objects_of = table.column[PDN_STRIPES];
-	pdn_object_trees = table.column[PDN_STRIPES + 1];
+	pdn_objects_of = table.column[PDN_STRIPES_AT_FIRST];
+	pdn_object_trees = table.column[PDN_STRIPES_AT_FIRST + 1];
 	pdn_regions = (struct pindown_region *)(void *)table.records;
 	pdn_details = (struct pdn_details *)(void *)more.records;
 	pdn_briefs = (struct pdn_brief *)(void *)briefs.records;
@@ -63,17 +68,53 @@ static void __attribute__((noinline, cold)) publish_table(void)
 }
 
 /*
+ * The stripe is this thread's. Its counts of regions and of objects lie side by side. Not where
+ * address space is limited: the program may need it.
+ */
+static bool give_memory(uint32_t stripe)
+{
+	size_t bytes = table.capacity * sizeof(uint32_t);
+	char *at;
+
+	if (pdn_holds[stripe])
+		return true;
+	at = pdn_address_space_share() == UINT64_MAX ? pdn_reserve(2 * bytes) : NULL;
+	if (!at || !pdn_make_usable(at, 2 * bytes))
+		return false;
+	/* Few counts are ever written in most processes. */
+	madvise(at, 2 * bytes, MADV_NOHUGEPAGE);
+	/* Release: pairs with pdn_holds_any(), which finds zeroes there. */
+	__atomic_store_n(&pdn_object_holds[stripe], (uint32_t *)(void *)(at + bytes),
+			 __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_holds[stripe], (uint32_t *)(void *)at, __ATOMIC_RELEASE);
+	return true;
+}
+
+static void claim_stripe(struct pdn_thread *self)
+{
+	uint32_t stripe = pdn_thread_take_stripe();
+
+	if (stripe == PDN_STRIPE_SHARED)
+		return;
+	if (!give_memory(stripe)) {
+		self->stripe_asked = true;
+		pdn_thread_return_stripe(stripe);
+		return;
+	}
+	pdn_thread_use_stripe(self, stripe);
+	if (PDN_ASYMMETRIC)
+		self->holds = pdn_holds[stripe];
+}
+
+/*
  * Slow: a thread's first hold, and holds of threads that share a stripe or can't do without
- * atomics.
+ * atomics. A thread that shares one looks at each hold whether another has become free.
  */
 void pdn_hold_shared(uint32_t *const *counts, struct pdn_thread *self, uint32_t number,
 		     uint32_t change)
 {
-	if (!self->stripe_asked) {
-		pdn_thread_claim_stripe(self);
-		if (self->stripe != PDN_STRIPE_SHARED && PDN_ASYMMETRIC)
-			self->holds = pdn_holds[self->stripe];
-	}
+	if (self->stripe == PDN_STRIPE_SHARED && !self->stripe_asked)
+		claim_stripe(self);
 	if (self->holds) {
 		pdn_hold_own(counts[self->stripe], number, change);
 		return;
@@ -158,9 +199,19 @@ static void set_windows(uint32_t count)
 			 __ATOMIC_RELEASE);
 }
 
-void pdn_region_count_window(void)
+/* Windows of mappings have no context: an unmap names their addresses. */
+void pdn_region_count_window(const struct pdn_details *details)
 {
 	set_windows(windows + 1);
+	if (details->context)
+		pdn_windows_add(details->whole_base, details->whole_end);
+}
+
+static void discount_window(const struct pdn_details *details)
+{
+	set_windows(windows - 1);
+	if (details->context)
+		pdn_windows_remove(details->whole_base);
 }
 
 void pdn_region_free(uint32_t number)
@@ -168,7 +219,7 @@ void pdn_region_free(uint32_t number)
 	struct pdn_details *details = &pdn_details[number];
 
 	if (details->flags & PDN_REGION_WINDOW)
-		set_windows(windows - 1);
+		discount_window(details);
 	details->dmabuf_users = 0;
 	pdn_region_set_flags(&pdn_regions[number], 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
@@ -207,6 +258,17 @@ static void forget_free(void)
 	resting = (struct pdn_resting){.next = 0};
 }
 
+/* Those that are no columns of the table. */
+static void clear_stripes(void)
+{
+	int saved = errno;
+
+	for (unsigned s = PDN_STRIPES_AT_FIRST; s < PDN_STRIPES; s++)
+		if (pdn_holds[s])
+			madvise(pdn_holds[s], table.capacity * sizeof(uint32_t), MADV_DONTNEED);
+	errno = saved;
+}
+
 /*
  * A reader that comes late sees zeroed records: PDN_FREE. The hold counts of free records sum to
  * zero but their stripes may not each be zero; dropping all of them at once keeps the sum.
@@ -216,6 +278,7 @@ void pdn_region_trim(void)
 	/* A child may still put its parent's regions: their records must stay what they are. */
 	if (abandoned)
 		return;
+	clear_stripes();
 	pdn_table_clear(&table);
 	pdn_table_clear(&more);
 	pdn_table_clear(&briefs);
@@ -230,6 +293,7 @@ void pdn_region_fork_child(void)
 {
 	table.used = more.used = briefs.used;
 	windows = 0;
+	pdn_windows_fork_child();
 	forget_free();
 	abandoned = table.used;
 	for (uint32_t n = 1; pdn_region_limit && n <= table.used; n++)

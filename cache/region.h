@@ -70,7 +70,7 @@ struct pindown_region {
 struct pdn_details {
 	uint16_t flags;	       /* PDN_REGION_* */
 	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
-	uint16_t settled;      /* which queue of live regions it is in */
+	uint16_t queue;	       /* of live regions: see evict.c, and PDN_QUEUE_SETTLED */
 	uint16_t dmabuf_users; /* of pin.fd: see region_dmabuf.h */
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
 	uint32_t killer; /* DYING: the tid of the thread that unpins it; 0: that thread is gone */
@@ -84,6 +84,8 @@ struct pdn_details {
 	};
 	uint64_t whole_base;
 } __attribute__((aligned(32)));
+
+#define PDN_QUEUE_SETTLED 1u /* a bit of `queue`: no newcomer any more */
 
 extern PDN_HIDDEN struct pindown_region *pdn_regions; /* [0] is never used: 0 means none */
 extern PDN_HIDDEN struct pdn_details *pdn_details;
@@ -139,13 +141,14 @@ extern uint32_t *pdn_objects_of;
 extern uint32_t *pdn_object_trees; /* see objects/lookup.c */
 extern struct pdn_table pdn_object_table;
 
-extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES]; /* hold counts, by stripe and region number */
+/* Hold counts, by stripe and number: of regions, and of their objects. */
+extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPES];
 
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
-/* Lock held. A record is taken for a window; pdn_region_free() counts down. */
-void pdn_region_count_window(void);
+/* Lock held. The record is that of a window, with its details; pdn_region_free() counts down. */
+void pdn_region_count_window(const struct pdn_details *details);
 /* Are there any, also kept ones? Exact with the lock held. */
 static inline bool pdn_region_any_window(void)
 {
@@ -277,10 +280,13 @@ static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 {
 	uint32_t first = __atomic_load_n(&pdn_stripes_first, __ATOMIC_SEQ_CST);
 	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_SEQ_CST);
+	const uint32_t *column;
 	uint32_t sum = 0;
 
 	for (uint32_t s = first; s < used; s++)
-		sum += __atomic_load_n(&counts[s][number], __ATOMIC_SEQ_CST);
+		/* Acquire: pairs with give_memory() in region.c. None: no hold was ever in it. */
+		if ((column = __atomic_load_n(&counts[s], __ATOMIC_ACQUIRE)))
+			sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }
 

@@ -96,30 +96,30 @@ static void fill_counters(struct pindown_stats *stats)
 	stats->tag_checks = sum(offsetof(struct pdn_counters, tag_checks));
 }
 
+/* Relaxed: pairs with pdn_count(); the sum need not be exact. */
+static void add_counters(struct pdn_counters *sum, const struct pdn_counters *counters)
+{
+	sum->hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
+	sum->misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
+	sum->tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
+}
+
 /* The reader of the page adds the counts in its slots: these are the other threads'. */
 static void fill_other_counters(struct pindown_stats *stats)
 {
-	const struct pdn_counters *nobodys = &pdn_anonymous.own_counters;
-	uint64_t hits = __atomic_load_n(&nobodys->hits, __ATOMIC_RELAXED);
-	uint64_t misses = __atomic_load_n(&nobodys->misses, __ATOMIC_RELAXED);
-	uint64_t tag_checks = __atomic_load_n(&nobodys->tag_checks, __ATOMIC_RELAXED);
+	struct pdn_counters sum = {0};
 
-	for (struct pdn_thread *t = pdn_top_counts_all() ? NULL : pdn_threads(); t; t = t->next) {
-		/*
-		 * Acquire: as in pdn_counter_sum(). Relaxed, as there: the sum need not be exact.
-		 */
-		const struct pdn_counters *counters =
-			__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
-
-		if (pdn_top_counts(counters))
-			continue;
-		hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
-		misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
-		tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
-	}
-	put(&stats->hits, hits);
-	put(&stats->misses, misses);
-	put(&stats->tag_checks, tag_checks);
+	add_counters(&sum, &pdn_anonymous.own_counters);
+	add_counters(&sum, &pdn_thread_ended[false]);
+	for (struct pdn_thread *t = pdn_top_counts_all() ? NULL : pdn_thread_next(NULL); t;
+	     t = pdn_thread_next(t))
+		/* As in pdn_counter_sum(). */
+		if (!__atomic_load_n(&t->in_page, __ATOMIC_RELAXED) &&
+		    __atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life)
+			add_counters(&sum, __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE));
+	put(&stats->hits, sum.hits);
+	put(&stats->misses, sum.misses);
+	put(&stats->tag_checks, sum.tag_checks);
 }
 
 /* The backend does not change at a pin; asking for its name would cost system calls. */

@@ -51,7 +51,12 @@ struct option *command_options(const struct command *command)
 		const struct setting *setting = setting_of(command, i);
 
 		options[i] = (struct option){
-			setting->name, setting->flag ? no_argument : required_argument, NULL, i};
+			.name = setting->name,
+			.has_arg = setting->flag	  ? no_argument
+				   : setting->is_optional ? optional_argument
+							  : required_argument,
+			.val = i,
+		};
 	}
 	return options;
 }

@@ -23,6 +23,7 @@ struct setting {
 	const char **text; /* where its value is stored */
 	bool (*take)(
 		const char *value); /* false after one line that says which values are accepted */
+	bool is_optional; /* its value, which then must follow "="; take() gets NULL without */
 };
 
 struct command {

@@ -17,30 +17,48 @@ __thread struct pdn_thread *pdn_self_tls __attribute__((tls_model("initial-exec"
 
 struct pdn_thread pdn_anonymous = {.counters = &pdn_anonymous.own_counters, .stripe_asked = true};
 
-/* The first few need no memory of their own: most processes have few threads that use CUDA. */
-static struct pdn_thread first_records[4];
-static unsigned first_used;
+/*
+ * Records are in blocks, each with a word that has a bit for each of its records: set while a
+ * thread owns the record. Whoever sets the bit has it; sequentially consistent, to pair with the
+ * walks (pdn_thread_next()). Cleared with release: the next owner, and a walk that no longer finds
+ * the record, see all that its thread has stored.
+ */
+#define BLOCK  64u
+#define BLOCKS 4096u /* with all of them taken, a thread gets no record */
 
-uint32_t pdn_thread_records;
+/* Most processes have few threads that use CUDA: these records need no memory of their own. */
+static struct pdn_thread first_block[BLOCK];
+static struct pdn_thread *blocks[BLOCKS]; /* never unmapped */
+static uint64_t owned[BLOCKS];
+static uint32_t blocks_used; /* no record is owned behind these; only grows */
+
+uint32_t pdn_thread_records, pdn_thread_life = 1;
+
+struct pdn_counters pdn_thread_ended[2];
+
 PDN_WEAK_EVENT(thread_starts, (struct pdn_thread *));
 PDN_WEAK_EVENT(thread_exits, (struct pdn_thread *));
 PDN_WEAK_EVENT(thread_counts, (struct pdn_thread *));
 PDN_WEAK_EVENT(thread_quits, (void));
-static struct pdn_thread *all; /* pushed to with compare-and-swap, never popped */
 static pthread_key_t at_thread_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 /*
  * Taken with acquire, given back with release: the next owner continues from the counts of the
  * last.
  */
-static uint32_t stripes_taken = 1u << PDN_STRIPE_SHARED; /* one bit each */
+static uint64_t stripes_taken = 1u << PDN_STRIPE_SHARED; /* one bit each */
 uint32_t pdn_stripes_first = PDN_STRIPE_SHARED + 1, pdn_stripes_used = PDN_STRIPE_SHARED + 1;
+
+void pdn_thread_return_stripe(uint32_t stripe)
+{
+	__atomic_fetch_and(&stripes_taken, ~(1ull << stripe), __ATOMIC_RELEASE);
+}
 
 static void give_back_stripe(struct pdn_thread *self)
 {
 	/* Its counts stay as they are: they are summed, and the next owner continues from there. */
 	if (self->stripe != PDN_STRIPE_SHARED)
-		__atomic_fetch_and(&stripes_taken, ~(1u << self->stripe), __ATOMIC_RELEASE);
+		pdn_thread_return_stripe(self->stripe);
 	self->stripe = PDN_STRIPE_SHARED;
 	self->stripe_asked = false;
 	self->holds = NULL;
@@ -66,74 +84,170 @@ static void drop_announcement(struct pdn_thread *self)
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
 }
 
+/* By the record's owner, or for an owner that is gone. */
+static void change_ended(const struct pdn_thread *self, uint64_t sign)
+{
+	const uint64_t *counted = &self->counters->hits;
+	uint64_t *sum = &pdn_thread_ended[self->in_page].hits;
+
+	for (unsigned i = 0; i < sizeof(struct pdn_counters) / sizeof(*sum); i++)
+		__atomic_fetch_add(&sum[i], sign * counted[i], __ATOMIC_RELAXED);
+}
+
+static void disown(const struct pdn_thread *record)
+{
+	__atomic_fetch_and(&owned[record->place / BLOCK], ~(1ull << record->place % BLOCK),
+			   __ATOMIC_RELEASE);
+}
+
+static void end_record(struct pdn_thread *record)
+{
+	drop_guards(record);
+	drop_announcement(record);
+	PDN_NOTIFY(thread_exits, record);
+	give_back_stripe(record);
+	change_ended(record, 1);
+	__atomic_store_n(&record->tid, 0, __ATOMIC_RELAXED);
+	disown(record);
+}
+
 static void detach(void *record)
 {
 	struct pdn_thread *self = record;
 
-	drop_guards(self);
-	drop_announcement(self);
-	PDN_NOTIFY(thread_exits, self);
-	give_back_stripe(self);
+	/* Code of pindown's that this thread runs from here on gets a record once more. */
 	pdn_self_tls = NULL;
-	/*
-	 * Release: pairs with reuse_record() and pdn_thread_is_alone(), which then see all of the
-	 * above.
-	 */
-	__atomic_store_n(&self->owned, 0, __ATOMIC_RELEASE);
+	end_record(self);
 }
 
 static void init_once(void)
 {
 	if (pthread_key_create(&at_thread_exit, detach) != 0)
-		at_thread_exit = (pthread_key_t)-1; /* then records are not reused */
+		at_thread_exit = (pthread_key_t)-1; /* then end_lost() finds the records */
 	pdn_barrier_init();
 	if (!pdn_process_is_known())
 		pdn_process_begin();
 }
 
-/* Acquire: pairs with detach(). */
-static struct pdn_thread *reuse_record(void)
-{
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
-		uint32_t free = 0;
+/* ---- taking a record ----------------------------------------------------------------------- */
 
-		if (__atomic_load_n(&t->owned, __ATOMIC_RELAXED) == 0 &&
-		    __atomic_compare_exchange_n(&t->owned, &free, 1, false, __ATOMIC_ACQUIRE,
-						__ATOMIC_RELAXED))
-			return t;
+/* Acquire: pairs with the release below. Two threads that map the same block: one wins. */
+static struct pdn_thread *block_at(uint32_t b)
+{
+	struct pdn_thread *block = __atomic_load_n(&blocks[b], __ATOMIC_ACQUIRE), *none = NULL;
+	const size_t bytes = sizeof(first_block);
+
+	if (block)
+		return block;
+	block = b ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+		  : first_block;
+	if (block == MAP_FAILED)
+		return NULL;
+	if (__atomic_compare_exchange_n(&blocks[b], &none, block, false, __ATOMIC_RELEASE,
+					__ATOMIC_ACQUIRE))
+		return block;
+	if (b)
+		munmap(block, bytes);
+	return none;
+}
+
+/* Sequentially consistent: pairs with the walks, as the bits do. */
+static void use_blocks(uint32_t count)
+{
+	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_RELAXED);
+
+	while (used < count &&
+	       !__atomic_compare_exchange_n(&blocks_used, &used, count, false, __ATOMIC_SEQ_CST,
+					    __ATOMIC_RELAXED))
+		;
+}
+
+/* The lowest one that is free, so that they stay few. */
+static struct pdn_thread *take_record(void)
+{
+	for (uint32_t b = 0; b < BLOCKS; b++) {
+		uint64_t taken = __atomic_load_n(&owned[b], __ATOMIC_RELAXED);
+		struct pdn_thread *block = ~taken ? block_at(b) : NULL;
+
+		if (~taken && !block)
+			return NULL;
+		if (~taken)
+			use_blocks(b + 1);
+		while (~taken) {
+			unsigned n = (unsigned)__builtin_ctzll(~taken);
+			uint64_t bit = 1ull << n;
+
+			taken = __atomic_fetch_or(&owned[b], bit, __ATOMIC_SEQ_CST);
+			if (taken & bit)
+				continue;
+			block[n].place = b * BLOCK + n;
+			return &block[n];
+		}
 	}
 	return NULL;
 }
 
-/*
- * first_used is a number and nothing else: relaxed. The link is for pdn_threads(), whose callers
- * find the record filled in, and for pdn_thread_is_alone(), in one order with all that it pairs
- * with.
- */
-static struct pdn_thread *new_record(void)
-{
-	const size_t total = sizeof(first_records) / sizeof(first_records[0]);
-	unsigned n = __atomic_load_n(&first_used, __ATOMIC_RELAXED);
-	struct pdn_thread *t;
+/* ---- threads that ended unseen ------------------------------------------------------------- */
 
-	while (n < total)
-		if (__atomic_compare_exchange_n(&first_used, &n, n + 1, false, __ATOMIC_RELAXED,
-						__ATOMIC_RELAXED)) {
-			t = &first_records[n];
-			goto link;
-		}
-	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (t == MAP_FAILED)
-		return NULL;
-link:
+/* A record beyond this number is a reason to look for them. Relaxed: any value is good. */
+#define LOOK_AT_LEAST 16u
+static uint32_t look_from = LOOK_AT_LEAST;
+static uint32_t looking; /* one thread looks; acquire and release */
+
+static bool is_gone(uint32_t tid)
+{
+	return syscall(SYS_sched_getscheduler, tid) < 0 && errno == ESRCH;
+}
+
+/*
+ * A thread that was made by clone(), that ended by the bare system call, or that used pindown in
+ * its last destructor has not given its record back. The system no longer knows such a thread. This
+ * is looked for when there are twice as many records in use as there were threads at the last look.
+ * So records are at most twice as many as threads, and a new thread makes two system calls for that
+ * on the average. A record whose number is not known yet is left alone.
+ */
+static void end_lost(void)
+{
+	uint32_t living = 0, mine = (uint32_t)syscall(SYS_gettid), at_least = LOOK_AT_LEAST;
+
+	if (__atomic_exchange_n(&looking, 1, __ATOMIC_ACQUIRE))
+		return;
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
+		uint32_t tid = __atomic_load_n(&t->tid, __ATOMIC_RELAXED);
+
+		/* This thread has none: a record of its number is that of an earlier one. */
+		if (tid && (tid == mine || is_gone(tid)))
+			end_record(t);
+		else
+			living++;
+	}
+	__atomic_store_n(&look_from, 2 * living > at_least ? 2 * living : at_least,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&looking, 0, __ATOMIC_RELEASE);
+}
+
+static struct pdn_thread *take_low_record(void)
+{
+	struct pdn_thread *record = take_record();
+
+	if (!record || record->place < __atomic_load_n(&look_from, __ATOMIC_RELAXED))
+		return record;
+	end_lost();
+	disown(record);
+	return take_record();
+}
+
+/*
+ * A record that was not used before in this process; in a child it may be one of the parent's.
+ * Release: pairs with pdn_counter_sum().
+ */
+static void begin_record(struct pdn_thread *self)
+{
+	memset(&self->own_counters, 0, sizeof(self->own_counters));
+	memset(self, 0, offsetof(struct pdn_thread, probing));
+	self->counters = &self->own_counters;
 	__atomic_fetch_add(&pdn_thread_records, 1, __ATOMIC_RELAXED);
-	t->counters = &t->own_counters;
-	t->owned = 1;
-	t->next = pdn_threads();
-	while (!__atomic_compare_exchange_n(&all, &t->next, t, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_ACQUIRE))
-		;
-	return t;
+	__atomic_store_n(&self->life, pdn_thread_life, __ATOMIC_RELEASE);
 }
 
 struct pdn_thread *pdn_thread_attach(void)
@@ -142,17 +256,18 @@ struct pdn_thread *pdn_thread_attach(void)
 	int saved = errno;
 
 	pthread_once(&once, init_once);
-	self = reuse_record();
-	if (!self)
-		self = new_record();
+	/*
+	 * Pairs with the walks: they see this thread, or this thread sees what was stored before
+	 * them.
+	 */
+	self = take_low_record();
 	if (self) {
-		/*
-		 * Pairs with pdn_thread_is_alone(): it sees this thread, or this thread sees what
-		 * it has stored before.
-		 */
-		__atomic_exchange_n(&self->owned, 1, __ATOMIC_SEQ_CST);
-		self->tid = (int32_t)syscall(SYS_gettid);
+		if (self->life == pdn_thread_life)
+			change_ended(self, -1ull);
+		else
+			begin_record(self);
 		pdn_self_tls = self;
+		__atomic_store_n(&self->tid, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELAXED);
 		if (at_thread_exit != (pthread_key_t)-1)
 			pthread_setspecific(at_thread_exit, self);
 		PDN_NOTIFY(thread_starts, self);
@@ -166,37 +281,67 @@ uint32_t pdn_my_tid(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	return (uint32_t)(self ? self->tid : syscall(SYS_gettid));
+	return self ? self->tid : (uint32_t)syscall(SYS_gettid);
 }
 
-/* Acquire: pairs with new_record(), which has filled in what it links. */
-struct pdn_thread *pdn_threads(void)
+/* ---- walks --------------------------------------------------------------------------------- */
+
+struct pdn_thread *pdn_thread_next(const struct pdn_thread *before)
 {
-	return __atomic_load_n(&all, __ATOMIC_ACQUIRE);
+	uint32_t place = before ? before->place + 1 : 0;
+	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
+
+	for (uint32_t b = place / BLOCK; b < used; b++, place = 0) {
+		uint64_t bits = __atomic_load_n(&owned[b], __ATOMIC_SEQ_CST);
+
+		bits &= ~0ull << place % BLOCK;
+		if (bits)
+			return block_at(b) + __builtin_ctzll(bits);
+	}
+	return NULL;
 }
 
+/* Acquire: pairs with begin_record(). */
+struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
+{
+	uint32_t place = before ? before->place + 1 : 0;
+
+	for (; place < BLOCK * __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST); place++) {
+		struct pdn_thread *t = block_at(place / BLOCK) + place % BLOCK;
+
+		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life)
+			return t;
+	}
+	return NULL;
+}
+
+/* All holds of a thread that has ended are seen: the load is an acquire, too. */
 bool pdn_thread_is_alone(void)
 {
 	const struct pdn_thread *self = pdn_self_tls;
+	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
 
-	/*
-	 * All sequentially consistent, to pair with pdn_thread_attach(); all holds of a thread that
-	 * has ended are seen.
-	 */
-	for (const struct pdn_thread *t = __atomic_load_n(&all, __ATOMIC_SEQ_CST); t; t = t->next)
-		if (t != self && __atomic_load_n(&t->owned, __ATOMIC_SEQ_CST))
+	for (uint32_t b = 0; b < used; b++) {
+		uint64_t others = __atomic_load_n(&owned[b], __ATOMIC_SEQ_CST);
+
+		if (self && self->place / BLOCK == b)
+			others &= ~(1ull << self->place % BLOCK);
+		if (others)
 			return false;
+	}
 	return true;
 }
 
 bool pdn_thread_waits(uint32_t tid)
 {
-	/* Acquire: pairs with pdn_thread_attach(), so that the number is that of its owner. */
-	for (const struct pdn_thread *t = pdn_threads(); t; t = t->next)
-		if (__atomic_load_n(&t->owned, __ATOMIC_ACQUIRE) && (uint32_t)t->tid == tid)
+	/* Relaxed: the caller has the number from that thread, under the lock. */
+	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+		if (__atomic_load_n(&t->tid, __ATOMIC_RELAXED) == tid)
 			return __atomic_load_n(&t->waits, __ATOMIC_RELAXED);
 	return true;
 }
+
+/* ---- stripes ------------------------------------------------------------------------------- */
 
 /* Before the first hold there: pairs with pdn_holds_any(). */
 static void use_stripe(uint32_t stripe)
@@ -216,26 +361,32 @@ void pdn_thread_use_shared_stripe(void)
 		__atomic_store_n(&pdn_stripes_first, PDN_STRIPE_SHARED, __ATOMIC_SEQ_CST);
 }
 
-void pdn_thread_claim_stripe(struct pdn_thread *self)
+uint32_t pdn_thread_take_stripe(void)
 {
-	uint32_t taken = __atomic_load_n(&stripes_taken, __ATOMIC_RELAXED);
+	uint64_t taken = __atomic_load_n(&stripes_taken, __ATOMIC_RELAXED);
 
-	self->stripe_asked = true;
-	while (~taken & ((1u << PDN_STRIPES) - 1)) {
-		uint32_t stripe = (uint32_t)__builtin_ctz(~taken);
+	_Static_assert(PDN_STRIPES == 64, "a bit each");
+	while (~taken) {
+		uint32_t stripe = (uint32_t)__builtin_ctzll(~taken);
 
-		if (__atomic_compare_exchange_n(&stripes_taken, &taken, taken | 1u << stripe, false,
-						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-			use_stripe(stripe);
-			self->stripe = stripe;
-			return;
-		}
+		if (__atomic_compare_exchange_n(&stripes_taken, &taken, taken | 1ull << stripe,
+						false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			return stripe;
 	}
+	return PDN_STRIPE_SHARED;
 }
+
+void pdn_thread_use_stripe(struct pdn_thread *self, uint32_t stripe)
+{
+	use_stripe(stripe);
+	self->stripe = stripe;
+}
+
+/* ---- events for all threads ---------------------------------------------------------------- */
 
 void pdn_thread_look_now(void)
 {
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next)
+	for (struct pdn_thread *t = pdn_thread_next_ever(NULL); t; t = pdn_thread_next_ever(t))
 		__atomic_store_n(&t->until_look, 0, __ATOMIC_RELAXED);
 }
 
@@ -247,24 +398,31 @@ void pdn_thread_fork_child(void)
 	 * Relaxed: there is no other thread. This one may have been interrupted in a get, and keeps
 	 * its stripe.
 	 */
-	__atomic_store_n(&stripes_taken, 1u << PDN_STRIPE_SHARED | (self ? 1u << self->stripe : 0),
+	__atomic_store_n(&stripes_taken,
+			 1ull << PDN_STRIPE_SHARED | (self ? 1ull << self->stripe : 0),
 			 __ATOMIC_RELAXED);
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
 		memset(t->guards, 0, sizeof(t->guards));
-		memset(&t->own_counters, 0, sizeof(t->own_counters));
-		t->counters = &t->own_counters;
-		t->guard_depth = 0;
 		t->probing = 0;
 		t->waits = 0;
-		t->owned = t == self;
-		if (t == self)
-			continue;
-		t->stripe = PDN_STRIPE_SHARED;
-		t->stripe_asked = false;
-		t->holds = NULL;
+		t->tid = 0;
+		if (t != self)
+			disown(t);
 	}
-	if (self)
-		self->tid = (int32_t)syscall(SYS_gettid);
+	/* The next owners of the other records begin them. */
+	pdn_thread_life++;
+	pdn_thread_records = 0;
+	memset(pdn_thread_ended, 0, sizeof(pdn_thread_ended));
+	looking = 0;
+	if (!self)
+		return;
+	memset(&self->own_counters, 0, sizeof(self->own_counters));
+	self->counters = &self->own_counters;
+	self->in_page = false;
+	self->guard_depth = 0;
+	self->life = pdn_thread_life;
+	self->tid = (uint32_t)syscall(SYS_gettid);
+	pdn_thread_records = 1;
 }
 
 void __attribute__((cold)) pdn_thread_quits(void)
@@ -272,19 +430,25 @@ void __attribute__((cold)) pdn_thread_quits(void)
 	PDN_NOTIFY(thread_quits);
 }
 
+static uint64_t counter(const struct pdn_counters *counters, unsigned which)
+{
+	const char *at = (const char *)counters + which;
+
+	/* Relaxed: pairs with pdn_count(), or change_ended(); the sum need not be exact. */
+	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
+}
+
 uint64_t pdn_counter_sum(unsigned which)
 {
-	uint64_t sum = 0;
+	uint64_t sum = counter(&pdn_thread_ended[false], which) +
+		       counter(&pdn_thread_ended[true], which);
 
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
 		/*
-		 * Acquire: pairs with trace/stream.c and top/page.c, which move them when they have
-		 * filled them.
+		 * Acquire: pairs with begin_record(), and with trace/stream.c and top/page.c, which
+		 * move the counters when they have filled them.
 		 */
-		char *counters = (char *)__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
-
-		/* Relaxed: pairs with pdn_count(); the sum need not be exact. */
-		sum += __atomic_load_n((uint64_t *)(void *)(counters + which), __ATOMIC_RELAXED);
-	}
+		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life)
+			sum += counter(__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE), which);
 	return sum;
 }

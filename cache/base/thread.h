@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One record for each thread that ever called pindown. Records are never unmapped: another thread
- * may be reading a guard while its owner ends. The record of a thread that has ended is given to
- * the next new thread.
+ * One record for each living thread that has called pindown. Records are never unmapped: another
+ * thread may be reading a guard while its owner ends. The record of a thread that has ended is
+ * given to the next new thread. A bit for each record says whether a thread owns it, so that a walk
+ * visits the records of living threads only, however many there once were.
  */
 #ifndef PDN_THREAD_H
 #define PDN_THREAD_H
@@ -38,9 +39,14 @@ struct pdn_guard_slot {
 	uint64_t begin, end; /* a range; or begin is a context */
 };
 
-/* Hold counts are kept in stripes: the first threads to get have one of their own each. */
-#define PDN_STRIPES	  8
-#define PDN_STRIPE_SHARED 0 /* of all other threads, with atomics */
+/*
+ * Hold counts are kept in stripes: the first threads to get have one of their own each. A thread
+ * can't take the stripe of another one, however long that is idle: it may stand between finding the
+ * count and changing it. So there are as many stripes as most processes have threads.
+ */
+#define PDN_STRIPES	     64
+#define PDN_STRIPES_AT_FIRST 8 /* the others get memory when a thread takes one */
+#define PDN_STRIPE_SHARED    0 /* of all other threads, with atomics */
 
 /*
  * The stripes from the first one up to this were ever used. Most processes never use the shared
@@ -57,8 +63,9 @@ struct pdn_thread {
 	uint32_t *holds;   /* its stripe of hold counts, if no other thread writes there;
 					 else NULL, see pdn_hold_shared() */
 	uint32_t stripe;   /* index into pdn_holds; PDN_STRIPE_SHARED: atomics needed */
-	bool stripe_asked; /* it has tried to get a stripe of its own */
+	bool stripe_asked; /* there is no memory for a stripe of its own */
 	bool is_looking;   /* until_look has been set */
+	bool in_page;	   /* its counters are in the page for `pindown top`; read by others */
 	uint8_t guard_depth;
 	/*
 	 * Hits until the next one that takes the long way: to be compared with the driver, or
@@ -77,20 +84,20 @@ struct pdn_thread {
 
 	/* Written by the owner, read by others. */
 	uint32_t probing __attribute__((aligned(64))); /* region number being validated, or 0 */
-	uint32_t owned;				       /* 1: a live thread's */
 	uint32_t waits; /* 1: it sleeps until another thread has done something */
-	int32_t tid;
+	uint32_t tid;	/* 0: of no thread, or not known yet */
+	uint32_t place; /* number of the record; constant while it is owned */
+	uint32_t life;	/* pdn_thread_life when it was begun; an older one: by a parent */
 	struct pdn_guard_slot guards[PDN_GUARDS];
 	struct pdn_counters own_counters;
-	struct pdn_thread *next; /* all records; never unlinked */
 } __attribute__((aligned(64)));
 
 extern PDN_HIDDEN __thread struct pdn_thread *pdn_self_tls
 	__attribute__((tls_model("initial-exec")));
 
 /*
- * A thread has got its record; its record is about to be given to another. Called by the thread
- * itself.
+ * A thread has got its record: called by the thread itself. Its record is about to be given to
+ * another: called by the thread, or by another one that has found that it is gone.
  */
 PDN_EVENT(thread_starts, (struct pdn_thread *));
 PDN_EVENT(thread_exits, (struct pdn_thread *));
@@ -129,11 +136,24 @@ static inline struct pdn_thread *pdn_self_or_anonymous(void)
 uint32_t pdn_my_tid(void);
 
 /*
- * The list of all records, for walking with ->next; safe without a lock. And how many there are, or
- * will be.
+ * Walks the records that a thread owns: the first one behind `before`, or of all (NULL); NULL at
+ * the end. Safe without a lock. All that such a thread stored before it ended is seen by a walk
+ * that does not find its record any more. Sequentially consistent: a thread that a walk overlooks,
+ * since it gets its record later, will see all that was stored before the walk.
  */
-struct pdn_thread *pdn_threads(void);
-extern PDN_HIDDEN uint32_t pdn_thread_records;
+struct pdn_thread *pdn_thread_next(const struct pdn_thread *before);
+
+/* The same for all records that were ever begun in this process: for rare events only. */
+struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before);
+
+/* How many records were ever begun in this process, or will be; and which process that is. */
+extern PDN_HIDDEN uint32_t pdn_thread_records, pdn_thread_life;
+
+/*
+ * What the threads counted that have ended: [true], those with `in_page`. Relaxed: changed when a
+ * record changes hands, so that a sum at that moment is not exact.
+ */
+extern PDN_HIDDEN struct pdn_counters pdn_thread_ended[2];
 
 /*
  * No other thread has a record. Sequentially consistent: a thread that this overlooks will see all
@@ -141,8 +161,13 @@ extern PDN_HIDDEN uint32_t pdn_thread_records;
  */
 bool pdn_thread_is_alone(void);
 
-/* Try, once in this thread's life, to get a stripe of hold counts that no other thread uses. */
-void pdn_thread_claim_stripe(struct pdn_thread *self);
+/*
+ * Take a stripe of hold counts that no other thread uses, or PDN_STRIPE_SHARED where there is none.
+ * Then either use it, once it has memory, or give it back.
+ */
+uint32_t pdn_thread_take_stripe(void);
+void pdn_thread_use_stripe(struct pdn_thread *self, uint32_t stripe);
+void pdn_thread_return_stripe(uint32_t stripe);
 
 /*
  * One hit less until the next that takes the long way; true: it is this one. In one instruction, as

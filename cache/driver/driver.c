@@ -105,19 +105,36 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
  * work, so the thread switches to the relaxed capture mode for it, which is what
  * cuThreadExchangeStreamCaptureMode is for.
  */
-bool pdn_driver_sync_memops(uint64_t addr)
+static CUresult set_sync_memops(uint64_t addr)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	bool exchanged = HAVE(cuThreadExchangeStreamCaptureMode) &&
 			 REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 	int on = 1;
-	bool set = HAVE(cuPointerSetAttribute) &&
-		   REAL(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr) ==
-			   CUDA_SUCCESS;
 
+	if (HAVE(cuPointerSetAttribute))
+		result = REAL(cuPointerSetAttribute)(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr);
 	if (exchanged)
 		REAL(cuThreadExchangeStreamCaptureMode)(&mode);
-	return set;
+	return result;
+}
+
+/*
+ * A driver that does not support it for mapped memory is asked once. Relaxed: two threads may each
+ * ask, and store the same answer.
+ */
+bool pdn_driver_sync_memops(uint64_t addr, bool mapped)
+{
+	static bool not_for_mapped;
+	CUresult result;
+
+	if (mapped && __atomic_load_n(&not_for_mapped, __ATOMIC_RELAXED))
+		return false;
+	result = set_sync_memops(addr);
+	if (mapped && result == CUDA_ERROR_NOT_SUPPORTED)
+		__atomic_store_n(&not_for_mapped, true, __ATOMIC_RELAXED);
+	return result == CUDA_SUCCESS;
 }
 
 int pdn_driver_device_attribute(int attribute, int device)
@@ -407,7 +424,7 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id
 /*
  * Where a pin of this memory has to begin. Pools and graphs cut allocations from larger pieces. The
  * driver exports such a piece only from its beginning, and crashes on a range that runs past its
- * end. Any other allocation can be rounded out to whole pages.
+ * end. A mapping is a piece of its own. Any other allocation can be rounded out to whole pages.
  */
 static uint64_t pin_base(const struct pdn_allocation *what, const struct attributes *a)
 {
@@ -415,7 +432,7 @@ static uint64_t pin_base(const struct pdn_allocation *what, const struct attribu
 	uint64_t base = what->memory.base & ~(page - 1);
 	CUdeviceptr piece = 0;
 
-	if (!a->context &&
+	if (!a->context && !what->mapped &&
 	    REAL(cuPointerGetAttribute)(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
 					what->memory.base) == CUDA_SUCCESS &&
 	    piece && piece <= base && piece % page == 0)
@@ -423,7 +440,7 @@ static uint64_t pin_base(const struct pdn_allocation *what, const struct attribu
 	return base;
 }
 
-/* `id` is the buffer id from before the first call: see pdn_driver_describe(). */
+/* `id` is the buffer id from before the first call: see describe(). */
 static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pdn_allocation *out,
 			 int *error)
 {
@@ -447,11 +464,7 @@ static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pdn
 	out->current = a.context;
 	out->pool = a.pool;
 	out->pin_base = pin_base(out, &a);
-	/* The id at the base, because that is where later checks ask for it. */
-	if (!buffer_id(out->memory.base, &out->buffer_id)) {
-		*error = CUDA_ERROR_INVALID_VALUE;
-		return PINDOWN_ERR_NOT_DEVICE;
-	}
+	out->buffer_id = id;
 	out->is_window = false;
 	out->whole_base = out->memory.base;
 	out->whole_end = out->memory.end;
@@ -461,21 +474,28 @@ static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pdn
 /*
  * The answers come from several calls, between which the memory may pass to another allocation: the
  * extent would then belong to one and the id to the other. Ids are never reused, so all answers are
- * about one allocation if the id is the same before and after.
+ * about one allocation if the id is the same before and after. A pin reads it after the pin in any
+ * case (pin.c, pin_and_commit()): its description need not be compared here, too.
  */
-int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
+static int describe(uint64_t addr, uint64_t length, bool for_pin, struct pdn_allocation *out,
+		    int *error)
 {
-	int result;
-
 	for (unsigned i = 0; i < 100; i++) {
-		uint64_t id = 0;
+		uint64_t id = 0, now;
 		bool known = buffer_id(addr, &id);
+		int result = describe_once(addr, length, id, out, error);
 
-		result = describe_once(addr, length, id, out, error);
-		if (result != PINDOWN_OK || (known && id == out->buffer_id))
+		/* At the base, because that is where later checks ask for it. */
+		if (result != PINDOWN_OK ||
+		    (known && (for_pin || (buffer_id(out->memory.base, &now) && now == id))))
 			return result;
 	}
 	return PINDOWN_ERR_BUSY;
+}
+
+int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
+{
+	return describe(addr, length, false, out, error);
 }
 
 /* Of this device, and of no pool or context. */
@@ -511,7 +531,7 @@ static void add_mappings_beside(struct pdn_memory *memory, uint64_t size)
 int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 			    struct pdn_allocation *out, int *error)
 {
-	int result = pdn_driver_describe(addr, length, out, error), ignored;
+	int result = describe(addr, length, true, out, error), ignored;
 	struct pdn_memory run = out->memory;
 	struct pdn_allocation all;
 
@@ -519,7 +539,7 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 		return result;
 	add_mappings_beside(&run, size);
 	if (run.end - run.base > out->memory.end - out->memory.base &&
-	    pdn_driver_describe(run.base, run.end - run.base, &all, &ignored) == PINDOWN_OK)
+	    describe(run.base, run.end - run.base, true, &all, &ignored) == PINDOWN_OK)
 		*out = all;
 	return result;
 }

@@ -43,7 +43,8 @@ struct pdn_allocation {
 int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error);
 
 /*
- * The same. Memory made with cuMemMap that is smaller than `size` continues in the mappings beside
+ * The same for a pin, whose caller compares the buffer id after the pin: until then the answers may
+ * be of two allocations. Memory made with cuMemMap that is smaller than `size` continues in the mappings beside
  * it, first behind it and then before it: as long as they are adjacent, of the same device and in
  * the same reservation, and only until it has that size.
  */
@@ -61,8 +62,8 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_i
 /* Where the mapping of this device's memory that holds this address ends; 0: there is none. */
 uint64_t pdn_driver_mapping_end(uint64_t at, int device);
 
-/* Set SYNC_MEMOPS; false if the memory does not support it. */
-bool pdn_driver_sync_memops(uint64_t addr);
+/* Set SYNC_MEMOPS; false if the memory does not support it. mapped: it was made with cuMemMap. */
+bool pdn_driver_sync_memops(uint64_t addr, bool mapped);
 
 /* The attribute's value; negative if the driver can't tell. */
 int pdn_driver_device_attribute(int attribute, int device);

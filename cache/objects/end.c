@@ -103,7 +103,7 @@ static void destroy(uint32_t number)
 static void let_readers_pass(void)
 {
 	pdn_heavy_barrier();
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (number)
@@ -208,12 +208,16 @@ static bool is_revoked_for(enum pindown_reason reason)
 		reason == PINDOWN_REASON_STALE);
 }
 
-/* On a region that was live until now, an object is KEPT if its owner ended earlier. */
+/*
+ * On a region that was live until now, an object is KEPT if its owner ended earlier. ENDING: this
+ * thread is ending it already, and in a callback for that its memory ends.
+ */
 void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason)
 {
 	pdn_objects_serve_no_more(region);
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
 		if (pdn_objects[n].state == PDN_OBJECT_LIVE ||
+		    pdn_objects[n].state == PDN_OBJECT_ENDING ||
 		    pdn_objects[n].state == PDN_OBJECT_KEPT)
 			begin_end(&pdn_objects[n], reason);
 }
@@ -387,17 +391,30 @@ static void report_held(const struct pindown_region *region, const struct held *
 	warn_of_held(region, held, made_at);
 }
 
+/*
+ * Lock held. Is any thread destroying an object of the region, or making one anywhere? The end of
+ * its memory waits for both (wait_for_others_on()).
+ */
+static bool is_worked_on(uint32_t region)
+{
+	uint32_t n = pdn_objects_of[region];
+
+	while (n && pdn_objects[n].state != PDN_OBJECT_DYING)
+		n = pdn_objects[n].next;
+	return n || pdn_creations_any();
+}
+
 bool pdn_objects_await_reuse(uint32_t region)
 {
 	bool revoke = pdn_config()->held == PDN_HELD_REVOKE;
 
-	if (!pdn_first_object(region))
+	if (!pdn_objects_any(region))
 		return false;
 	if (pdn_details[region].reason == PINDOWN_REASON_ORDERED)
 		return revoke;
 	return pdn_region_is_replaced(region) &&
-	       (revoke || pdn_config()->held == PDN_HELD_WARN || pdn_tracing(PDN_EV_HELD) ||
-		pdn_tracing(PDN_EV_HOLDER));
+	       (revoke || is_worked_on(region) || pdn_config()->held == PDN_HELD_WARN ||
+		pdn_tracing(PDN_EV_HELD) || pdn_tracing(PDN_EV_HOLDER));
 }
 
 /* Lock held. */
@@ -441,8 +458,12 @@ void pdn_objects_end(uint32_t region)
 		report_held(&pdn_regions[region], &held, made_at);
 	if (chain)
 		destroy_claimed(chain);
-	/* Relaxed: only this thread changes the state before the region's end is complete. */
-	if (__atomic_load_n(&pdn_briefs[region].state, __ATOMIC_RELAXED) == PDN_KEPT)
+	/*
+	 * A get that ends the region need not wait: its memory has ended, or lives on. Relaxed:
+	 * only this thread changes the state before the region's end is complete.
+	 */
+	if (reason != PINDOWN_REASON_STALE && reason != PINDOWN_REASON_EVICTED &&
+	    __atomic_load_n(&pdn_briefs[region].state, __ATOMIC_RELAXED) == PDN_KEPT)
 		wait_for_others_on(region);
 }
 

@@ -14,6 +14,10 @@
 #include "cache/base/tree.h"
 #include "cache/objects/object.h"
 
+/* Room counts more than time. */
+#define SMALL __attribute__((noinline))
+#define COLD  __attribute__((cold))
+
 /* One for each object, by number: pdn_objects[].entry. */
 struct entry {
 	struct pdn_hashed_link link; /* must be first; hashes region, consumer and key */
@@ -73,7 +77,7 @@ static uint64_t family_in(uint32_t entry)
 	return __atomic_load_n(&entry_at(entry)->family, __ATOMIC_ACQUIRE);
 }
 
-static uint64_t hash_of(uint64_t place, const struct pindown_key *key)
+static uint64_t SMALL hash_of(uint64_t place, const struct pindown_key *key)
 {
 	const uint64_t spread = 0x9e3779b97f4a7c15u;
 
@@ -146,8 +150,8 @@ static struct pdn_rules rules_of(uint32_t consumer)
 }
 
 /* 0: no object can serve for another one's key. */
-static uint64_t family_of(uint32_t consumer, const struct pindown_key *key,
-			  const struct pdn_rules *rules)
+static uint64_t SMALL family_of(uint32_t consumer, const struct pindown_key *key,
+				const struct pdn_rules *rules)
 {
 	const struct pindown_key rest = {
 		.owner = key->owner,
@@ -275,7 +279,7 @@ static bool serves(uint32_t number, uint32_t consumer, const struct pindown_key 
 	       is_live(number);
 }
 
-#define FEW	8u /* an object for each of several cards */
+#define FEW	4u
 #define LONGEST 64 /* of a chain; there is rarely more than a few, unless it is changing */
 
 static uint32_t find_exact(uint32_t region, uint32_t consumer, const struct pindown_key *key)
@@ -328,8 +332,6 @@ static uint32_t find_of_many(uint32_t region, uint32_t consumer, const struct pi
 {
 	uint32_t begun = walk_begins(), found = find_exact(region, consumer, key);
 
-	if (!found && family)
-		found = find_serving_of_few(region, consumer, key);
 	if (!found && family) {
 		found = find_in_family(region, family, key, begun);
 		if (found && !(is_at(found, region) && serves(found, consumer, key)))
@@ -352,8 +354,8 @@ uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct 
 
 /* ---- changes: lock held --------------------------------------------------------------------- */
 
-bool pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
-		      const struct pindown_key *key)
+bool COLD pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
+			   const struct pindown_key *key)
 {
 	entries.most = pdn_object_table.capacity;
 	begin_change();
@@ -362,7 +364,7 @@ bool pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
 	return pdn_objects[number].entry;
 }
 
-void pdn_object_leave(uint32_t number)
+void COLD pdn_object_leave(uint32_t number)
 {
 	begin_change();
 	pdn_hashed_remove(&entries, pdn_objects[number].entry);
@@ -380,7 +382,7 @@ static void set_found(uint32_t number, bool is_found)
 	__atomic_store_n(&entry_of(number)->object, is_found ? number : 0, __ATOMIC_RELEASE);
 }
 
-void pdn_object_serve(uint32_t number)
+void COLD pdn_object_serve(uint32_t number)
 {
 	const struct pindown_object *object = &pdn_objects[number];
 	const struct pdn_rules rules = rules_of(object->consumer);
@@ -394,7 +396,7 @@ void pdn_object_serve(uint32_t number)
 	end_change();
 }
 
-void pdn_object_serve_no_more(uint32_t number)
+void COLD pdn_object_serve_no_more(uint32_t number)
 {
 	const struct pindown_object *object = &pdn_objects[number];
 
@@ -406,7 +408,7 @@ void pdn_object_serve_no_more(uint32_t number)
 	end_change();
 }
 
-void pdn_objects_serve_no_more(uint32_t region)
+void COLD pdn_objects_serve_no_more(uint32_t region)
 {
 	begin_change();
 	__atomic_store_n(&pdn_object_trees[region], 0, __ATOMIC_RELEASE);
@@ -415,7 +417,7 @@ void pdn_objects_serve_no_more(uint32_t region)
 	end_change();
 }
 
-void pdn_object_hide(uint32_t number)
+void COLD pdn_object_hide(uint32_t number)
 {
 	begin_change();
 	set_found(number, false);
@@ -423,7 +425,7 @@ void pdn_object_hide(uint32_t number)
 }
 
 /* Release: pairs with pdn_object_load(), here and below. */
-void pdn_object_link(uint32_t number)
+void COLD pdn_object_link(uint32_t number)
 {
 	uint32_t *first = &pdn_objects_of[pdn_objects[number].region];
 
@@ -437,7 +439,7 @@ void pdn_object_link(uint32_t number)
 	__atomic_store_n(first, number, __ATOMIC_RELEASE);
 }
 
-void pdn_object_unlink(uint32_t number)
+void COLD pdn_object_unlink(uint32_t number)
 {
 	uint32_t next = pdn_objects[number].next, previous = entry_of(number)->previous;
 	uint32_t *at = previous ? &pdn_objects[previous].next

@@ -19,7 +19,6 @@
 _Static_assert(sizeof(struct pindown_object) == PDN_OBJECT_BYTES, "one cache line");
 
 struct pindown_object *pdn_objects;
-uint32_t *pdn_object_holds[PDN_STRIPES];
 
 static uint32_t free_list;
 static struct pdn_resting resting; /* for PINDOWN_DEBUG */
@@ -38,7 +37,8 @@ uint32_t pdn_object_alloc(void)
 	}
 	number = pdn_table_next(&pdn_object_table);
 	if (number && !pdn_objects) {
-		memcpy(pdn_object_holds, pdn_object_table.column, sizeof(pdn_object_holds));
+		memcpy(pdn_object_holds, pdn_object_table.column,
+		       PDN_STRIPES_AT_FIRST * sizeof(pdn_object_holds[0]));
 		/* Pairs with pdn_first_object(). Release: for a child forked at this moment. */
 		__atomic_store_n(&pdn_objects,
 				 (struct pindown_object *)(void *)pdn_object_table.records,

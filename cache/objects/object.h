@@ -62,7 +62,6 @@ struct pindown_object {
 } __attribute__((aligned(64)));
 
 extern struct pindown_object *pdn_objects;	/* [0] is never used */
-extern uint32_t *pdn_object_holds[PDN_STRIPES]; /* as pdn_holds */
 
 /*
  * A region's first object, for the thread that ends or has ended the region; 0: none. Many programs

@@ -18,7 +18,7 @@
 
 #include "cache/pindown.h"
 
-#define PDN_TOP_MAGIC	"pdlive2"
+#define PDN_TOP_MAGIC	"pdlive3"
 #define PDN_TOP_PREFIX	"pindown."
 #define PDN_TOP_BYTES	16384u
 #define PDN_TOP_DEVICES 64u
@@ -49,7 +49,7 @@ struct pdn_top_page {
 	} devices[PDN_TOP_DEVICES];
 	char trace[2048]; /* path of the trace, which then has the threads' counters; "": none */
 	int32_t segment;  /* id of the shared memory segment that the page is in */
-	int32_t spare;
+	int32_t rank;	  /* in its job, or PDN_NO_RANK (cache/trace/rank.h) */
 };
 
 #define PDN_TOP_SLOTS_AT 4096u

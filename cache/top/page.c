@@ -57,6 +57,7 @@ static void fill_head(struct pdn_top_page *live, int segment, uint64_t start)
 	live->start = start;
 	live->began = (uint64_t)time(NULL);
 	live->pid_namespace = pdn_top_namespace();
+	live->rank = pdn_trace_rank();
 	if (stat("/proc/self/exe", &status) == 0) {
 		live->exe_device = status.st_dev;
 		live->exe_inode = status.st_ino;
@@ -162,18 +163,12 @@ static void start_thread(struct pdn_thread *self)
 	_Static_assert(sizeof(struct pdn_top_slot) == sizeof(struct pdn_counters),
 		       "a slot is a thread's counters");
 	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
+	__atomic_store_n(&self->in_page, true, __ATOMIC_RELAXED); /* for stats.c */
 	__atomic_store_n(&self->counters, (struct pdn_counters *)(void *)&slots[number],
 			 __ATOMIC_RELEASE);
 }
 
 PDN_NOTIFIED(thread_counts, start_thread);
-
-bool pdn_top_counts(const struct pdn_counters *counters)
-{
-	const struct pdn_top_slot *slot = (const struct pdn_top_slot *)(const void *)counters;
-
-	return slots && slot >= slots && slot < slots + PDN_TOP_SLOTS;
-}
 
 /* A thread's record takes at most one slot. Relaxed: a new thread has counted nothing yet. */
 bool pdn_top_counts_all(void)

@@ -21,9 +21,8 @@ void pdn_top_allow(void);
 void pdn_top_open(void);
 PDN_EVENT(page_made, (void));
 
-/* Does the page, if there is one, count this thread's hits? */
-bool pdn_top_counts(const struct pdn_counters *counters);
-bool pdn_top_counts_all(void); /* those of all threads that have a record */
+/* Does the page, if there is one, count the hits of all threads that ever had a record? */
+bool pdn_top_counts_all(void);
 
 /*
  * Lock held, when what is pinned has changed: between begin and end the statistics are stored into

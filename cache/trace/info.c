@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "cache/base/log.h"
+#include "cache/trace/rank.h"
+#include "cache/trace/writer.h"
 #include "cache/pindown.h"
 
 #define TEXT_OF(number) #number
@@ -111,11 +113,22 @@ const char *pdn_trace_variable(const char *name, size_t length)
 	return NULL;
 }
 
+int32_t pdn_trace_rank(void)
+{
+	int32_t rank = PDN_NO_RANK;
+
+	for (const char *name = PDN_RANK_VARIABLES; *name && rank < 0; name += strlen(name) + 1) {
+		const char *value = pdn_trace_variable(name, strlen(name) - 1);
+
+		rank = value ? pdn_parse_rank(value) : PDN_NO_RANK;
+	}
+	return rank;
+}
+
 /* Its own variables, and those in which a launcher tells a process its rank. */
 static bool is_written(const char *variable)
 {
-	static const char begins[] = "PINDOWN\0PMIX_RANK=\0OMPI_COMM_WORLD_RANK=\0PMI_RANK=\0"
-				     "SLURM_PROCID=\0";
+	static const char begins[] = "PINDOWN\0" PDN_RANK_VARIABLES;
 
 	for (const char *begin = begins; *begin; begin += strlen(begin) + 1)
 		if (strncmp(variable, begin, strlen(begin)) == 0)

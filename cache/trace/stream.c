@@ -37,7 +37,7 @@ static struct pdn_trace_slot *slot_of(struct pdn_thread *self)
  */
 static void move_counters(struct pdn_thread *self)
 {
-	struct pdn_trace_slot *slot = pdn_trace_slot_new(pdn_trace.header, (uint32_t)self->tid);
+	struct pdn_trace_slot *slot = pdn_trace_slot_new(pdn_trace.header, self->tid);
 
 	if (!slot)
 		return;
@@ -85,7 +85,7 @@ static void begin_chunk(struct pdn_thread *self, uint64_t offset, unsigned units
 	chunk->units = (uint16_t)units;
 	chunk->stream = piece->stream;
 	chunk->sequence = piece->sequence++;
-	chunk->tid = (uint32_t)self->tid;
+	chunk->tid = self->tid;
 	chunk->base = base;
 	pdn_trace_clock_read(&chunk->clock);
 	piece->chunk_end = offset + (uint64_t)units * PDN_TRACE_UNIT;
@@ -217,7 +217,7 @@ static bool make_room_alone(struct pdn_thread *self, unsigned words, uint64_t en
 		return false;
 	}
 	if (self->trace_base == RETURNED)
-		put_word(self, PDN_RECORD_THREAD, (uint32_t)self->tid);
+		put_word(self, PDN_RECORD_THREAD, self->tid);
 	if (end - self->trace_base > UINT32_MAX)
 		put_clock(self, end);
 	if (has_slot(self))
@@ -275,7 +275,7 @@ void pdn_stream_start_thread(struct pdn_thread *self)
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPEN) {
 		if (has_slot(self))
 			/* Relaxed: the slot is in use already; the tid is for readers. */
-			__atomic_store_n(&slot_of(self)->tid, (uint32_t)self->tid,
+			__atomic_store_n(&slot_of(self)->tid, self->tid,
 					 __ATOMIC_RELAXED);
 		else
 			move_counters_alone(self);
@@ -303,12 +303,12 @@ void pdn_streams_fork_child(void)
 	 * The pieces are in the parent's journal: nothing more is written there. trace_at stays,
 	 * since this may be a signal handler that has interrupted the taking of a record.
 	 */
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
-		t->trace_end = NULL;
-		t->trace_piece = NULL;
-		t->trace_base = 0;
-		t->counters = &t->own_counters;
-		memset(&t->own_counters, 0, sizeof(t->own_counters));
+	struct pdn_thread *self = pdn_self_tls;
+
+	if (self) {
+		self->trace_end = NULL;
+		self->trace_piece = NULL;
+		self->trace_base = 0;
 	}
 	streams = 0;
 }

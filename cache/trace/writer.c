@@ -187,7 +187,7 @@ static void sum_up(void)
 	struct pdn_trace_slot *slot;
 	bool any = false;
 
-	for (struct pdn_thread *t = pdn_threads(); t; t = t->next) {
+	for (struct pdn_thread *t = pdn_thread_next_ever(NULL); t; t = pdn_thread_next_ever(t)) {
 		/* As in pdn_counter_sum(). */
 		struct pdn_counters *counters = __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 

@@ -64,6 +64,9 @@ void pdn_trace_call_names(const char *const *names, unsigned count);
 void pdn_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
 		    uint64_t end, uint64_t extra);
 
+/* The rank of this process in its job, as its environment has it, or PDN_NO_RANK (rank.h). */
+int32_t pdn_trace_rank(void);
+
 /* An event about a region. */
 struct pdn_trace_region {
 	uint64_t addr, size; /* the allocation; for a hit: the range of the get */

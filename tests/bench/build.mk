@@ -6,7 +6,7 @@ bench_obj := $(B)/obj/tests/bench
 
 # They are linked with a libcuda.so.1 that has only the functions that they call; tests/bench/run
 # chooses the one on which they run.
-bench_cuda := calls stacks events resident hits patterns vectors
+bench_cuda := calls stacks events resident hits patterns vectors objects
 BENCH += $(addprefix $(bench_bin)/,$(bench_cuda) startup null/libcuda.so.1)
 
 $(bench_bin)/null/libcuda.so.1: $(bench_obj)/null_cuda.c.o
@@ -25,12 +25,15 @@ $(bench_bin)/patterns: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' 
 $(bench_bin)/patterns: $(B)/libpindown.so
 $(bench_bin)/vectors: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..'
 $(bench_bin)/vectors: $(B)/libpindown.so
+$(bench_bin)/objects: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..'
+$(bench_bin)/objects: $(B)/libpindown.so
 $(bench_bin)/hits: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/hits: $(bench_obj)/hits_pindown.c.o $(B)/libpindown.so
 
-# It maps memory, which only the simulated driver and a real one can do.
-BENCH += $(bench_bin)/segment
-$(bench_bin)/segment: $(bench_obj)/segment.c.o $(B)/sim/libcuda.so.1 $(B)/libpindown.so
+# They map memory, or make graphs, which only the simulated driver and a real one can do.
+bench_sim := $(bench_bin)/segment $(bench_bin)/graphs
+BENCH += $(bench_sim)
+$(bench_sim): $(bench_bin)/%: $(bench_obj)/%.c.o $(B)/sim/libcuda.so.1 $(B)/libpindown.so
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/..'
 
 $(bench_bin)/startup: $(bench_obj)/startup.c.o
@@ -49,27 +52,63 @@ $(bench_bin)/trace_ways: $(bench_obj)/trace_ways.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
 
-# The cache's workloads: one program for each cache, from the same main().
-bench_workloads := pindown floor
-# UCX's cache beside pindown's, if its headers are installed.
-ifeq ($(call has_header,ucs/memory/rcache.h),yes)
-bench_workloads += ucx
+# The caches' programs: one for each cache, from the same main(). workloads compares them, and scale
+# lets the number of regions, threads and devices grow.
+bench_peers := pindown
+# UCX's cache beside pindown's, where its headers are: in the folder UCX, into which any version
+# from 1.13 to 1.22 is installed (include/, lib/), or where the compiler looks.
+UCX ?=
+ifneq ($(UCX),)
+ucx_header := $(abspath $(UCX))/include/ucs/memory/rcache.h
+ifeq ($(wildcard $(ucx_header)),)
+$(error UCX=$(UCX): there is no include/ucs/memory/rcache.h)
 endif
-BENCH += $(bench_workloads:%=$(bench_bin)/workloads-%) $(bench_bin)/inside
+bench_peers += ucx
+ucx_cflags := -isystem $(abspath $(UCX))/include
+ucx_libs := -L$(abspath $(UCX))/lib -Wl,-rpath,$(abspath $(UCX))/lib
+else ifeq ($(call has_header,ucs/memory/rcache.h),yes)
+ucx_header = $(shell echo | $(CC) -E -M -x c -include ucs/memory/rcache.h - | tr ' ' '\n' | \
+	grep -m 1 'ucs/memory/rcache.h$$')
+bench_peers += ucx
+endif
+BENCH += $(bench_peers:%=$(bench_bin)/workloads-%) $(bench_peers:%=$(bench_bin)/scale-%) \
+	$(bench_bin)/workloads-floor
 
+bench_peer = $(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_peer_libs) -ldl \
+	-lm -lpthread
 $(bench_bin)/workloads-%: $(bench_obj)/workloads.c.o $(bench_obj)/peer_%.c.o
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_peer_libs) -lm -lpthread
-$(bench_bin)/workloads-ucx: bench_peer_libs := -lucs -lucm
-$(bench_bin)/workloads-pindown: bench_peer_libs = $(bench_bin)/null/libcuda.so.1 \
-		$(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..'
-$(bench_bin)/workloads-pindown: $(B)/libpindown.so $(bench_bin)/null/libcuda.so.1
-
-# cache/build.mk has been read by now.
-$(bench_bin)/inside: $(bench_obj)/inside.c.o \
-		$(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC))) \
+	$(bench_peer)
+$(bench_bin)/scale-%: $(bench_obj)/scale.c.o $(bench_obj)/peer_%.c.o
+	@mkdir -p $(@D)
+	$(bench_peer)
+$(addprefix $(bench_bin)/,workloads-ucx scale-ucx): bench_peer_libs = $(ucx_libs) -lucs -lucm
+$(addprefix $(bench_bin)/,workloads-pindown scale-pindown): bench_peer_libs = \
+	$(bench_bin)/null/libcuda.so.1 $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..'
+$(addprefix $(bench_bin)/,workloads-pindown scale-pindown): $(B)/libpindown.so \
 		$(bench_bin)/null/libcuda.so.1
-	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_bin)/null/libcuda.so.1 \
+
+# The headers have no number of their version: their parts tell which arguments a call has. Another
+# folder than the last time has these programs built again.
+ucx_has = $(shell grep -qE '$(1)' '$(ucx_header)' && echo -DPEER_UCX_$(2))
+ucx_flags = $(ucx_cflags) $(call ucx_has,size_t +max_alignment,ALIGNS_ALL) \
+	$(call ucx_has,\(\*merge\),MERGES) $(call ucx_has,NEED_LRU_LOCK,LOCKS_LRU)
+$(bench_obj)/peer_ucx.c.o: tests/bench/peer_ucx.c $(bench_bin)/ucx
+	@mkdir -p $(@D)
+	@echo "  CC      $<"
+	$(CC) $(ALL_CFLAGS) $(INCLUDE) $(ucx_flags) -MMD -MP -c $< -o $@
+$(bench_bin)/ucx: FORCE
+	@mkdir -p $(@D)
+	@echo '$(ucx_header)' | cmp -s - $@ || echo '$(ucx_header)' >$@
+FORCE:
+
+# Linked with the cache's objects. cache/build.mk has been read by now.
+BENCH += $(bench_bin)/inside $(bench_bin)/misses
+$(bench_bin)/inside: $(bench_bin)/null/libcuda.so.1
+$(bench_bin)/misses: $(B)/sim/libcuda.so.1
+$(bench_bin)/inside $(bench_bin)/misses: $(bench_bin)/%: $(bench_obj)/%.c.o \
+		$(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
+	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(filter %/libcuda.so.1,$^) \
 		-ldl -lpthread
 
 # The verbs wrappers, on a libibverbs that does nothing.

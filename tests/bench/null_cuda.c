@@ -9,7 +9,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static int a_context, a_stream;
+static int contexts[8], a_stream;
 static CUdeviceptr next = 0x700000000000;
 
 EXPORT CUresult cuInit(unsigned flags)
@@ -31,8 +31,7 @@ EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal)
 
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-	(void)device;
-	*context = (CUcontext)&a_context;
+	*context = (CUcontext)&contexts[device & 7];
 	return CUDA_SUCCESS;
 }
 
@@ -44,7 +43,7 @@ EXPORT CUresult cuCtxSetCurrent(CUcontext context)
 
 EXPORT CUresult cuCtxGetCurrent(CUcontext *context)
 {
-	*context = (CUcontext)&a_context;
+	*context = (CUcontext)&contexts[0];
 	return CUDA_SUCCESS;
 }
 
@@ -93,13 +92,37 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	return CUDA_SUCCESS;
 }
 
-/* Every allocation is 64 KiB long and begins at a multiple of that. */
-#define BYTES 65536u
+/*
+ * Every allocation is 64 KiB long and begins at a multiple of that, except a large one. Of eight
+ * devices each has a TiB of addresses, beginning with DEVICES; all else belongs to the first one.
+ */
+#define BYTES	    65536u
+#define LARGE	    UINT64_C(0x600000000000)
+#define LARGE_BYTES ((uint64_t)16 << 30)
+#define DEVICES	    UINT64_C(0x200000000000)
+#define TIB_SHIFT   40
+
+static uint64_t size_at(CUdeviceptr addr)
+{
+	return addr - LARGE < LARGE_BYTES ? LARGE_BYTES : BYTES;
+}
+
+static CUdeviceptr base_of(CUdeviceptr addr)
+{
+	return addr & ~(CUdeviceptr)(size_at(addr) - 1);
+}
+
+static int device_of(CUdeviceptr addr)
+{
+	uint64_t device = (addr - DEVICES) >> TIB_SHIFT;
+
+	return device < 8 ? (int)device : 0;
+}
 
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr addr)
 {
-	*base = addr & ~(CUdeviceptr)(BYTES - 1);
-	*size = BYTES;
+	*base = base_of(addr);
+	*size = size_at(addr);
 	return CUDA_SUCCESS;
 }
 
@@ -107,7 +130,7 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 {
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-		*(unsigned long long *)data = addr / BYTES;
+		*(unsigned long long *)data = base_of(addr) / BYTES;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		*(unsigned *)data = CU_MEMORYTYPE_DEVICE;
@@ -116,10 +139,10 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 		*(unsigned *)data = 0;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = 0;
+		*(int *)data = device_of(addr);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*(CUcontext *)data = (CUcontext)&a_context;
+		*(CUcontext *)data = (CUcontext)&contexts[device_of(addr)];
 		return CUDA_SUCCESS;
 	default:
 		*(void **)data = NULL;

@@ -29,7 +29,17 @@ extern const char peer_name[];
 /* Measurements that the peer can't make are left out. */
 extern const bool peer_has_frees;
 
-void peer_open(size_t regions);
+/*
+ * The version of the measured library. It may load others, so it is called where nothing is
+ * measured.
+ */
+const char *peer_version(void);
+
+/*
+ * `regions` is how many there will be at most; at most `limit` may be registered at once (0: any
+ * number). pindown has its limit from the environment.
+ */
+void peer_open(size_t regions, size_t limit);
 
 /* Each measuring thread calls this first. */
 void peer_thread(void);
@@ -48,8 +58,11 @@ void peer_free_range(uint64_t begin, uint64_t length);
 void peer_hold(const struct regions *regions, uint32_t first, uint32_t count);
 void peer_let_go(void);
 
-/* Ends all idle regions. */
-void peer_flush(const struct regions *regions, uint32_t count);
+/* Ends all idle regions, which are these; it may leave the first. */
+void peer_flush(const struct regions *regions, const uint32_t *order, size_t count);
+
+/* Asks the cache for all its counters; false: it has none. */
+bool peer_count(void);
 
 /* The number of pins so far: a hit must not have been a miss. */
 uint64_t peer_pins(void);

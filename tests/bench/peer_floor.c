@@ -33,8 +33,14 @@ static void *memory(size_t bytes)
 	return p;
 }
 
-void peer_open(size_t regions)
+const char *peer_version(void)
 {
+	return "-";
+}
+
+void peer_open(size_t regions, size_t limit)
+{
+	(void)limit;
 	numbers = memory((regions + 1) * sizeof(*numbers));
 	records = memory((regions + 1) * sizeof(*records));
 	for (size_t i = 0; i <= regions; i++) {
@@ -85,9 +91,14 @@ void peer_let_go(void)
 {
 }
 
-void peer_flush(const struct regions *regions, uint32_t count)
+void peer_flush(const struct regions *regions, const uint32_t *order, size_t count)
 {
-	(void)regions, (void)count;
+	(void)regions, (void)order, (void)count;
+}
+
+bool peer_count(void)
+{
+	return false;
 }
 
 uint64_t peer_pins(void)

@@ -23,7 +23,12 @@ static struct pindown_stats stats(void)
 	return now;
 }
 
-void peer_open(size_t regions)
+const char *peer_version(void)
+{
+	return pindown_version();
+}
+
+void peer_open(size_t regions, size_t limit)
 {
 	struct pindown_stats now;
 
@@ -33,6 +38,8 @@ void peer_open(size_t regions)
 	now = stats();
 	if (!now.intercepting)
 		stop("frees are not watched: is libpindown.so preloaded?", 0);
+	if (limit && now.max_regions != limit)
+		stop("PINDOWN_MAX_REGIONS is not the limit", (int)now.max_regions);
 }
 
 void peer_thread(void)
@@ -95,11 +102,17 @@ void peer_let_go(void)
 	free(held);
 }
 
-void peer_flush(const struct regions *regions, uint32_t count)
+void peer_flush(const struct regions *regions, const uint32_t *order, size_t count)
 {
-	(void)regions;
-	if ((uint32_t)pindown_flush() != count)
+	(void)regions, (void)order;
+	if ((size_t)pindown_flush() != count)
 		stop("pindown_flush has not unpinned all", 0);
+}
+
+bool peer_count(void)
+{
+	stats();
+	return true;
 }
 
 uint64_t peer_pins(void)

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
- * UCX's registration cache (ucs_rcache) with a pin that does nothing. An event of libucm notifies
- * it of a free, as its own hooks of the CUDA calls do.
+ * UCX's registration cache (ucs_rcache), of any version from 1.13 to 1.22, with a pin that does
+ * nothing. An event of libucm notifies it of a free, as its own hooks of the CUDA calls do.
+ *
+ * Without a limit on its regions, which is its default, the cache of 1.22 keeps no order in which
+ * it would evict them. With a limit it does, under a lock of its own or, if UCX itself calls it,
+ * under the caller's.
  */
 #include "bench.h"
 #include "peer.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <ucm/api/ucm.h>
 #include <ucs/memory/rcache.h>
@@ -43,19 +48,54 @@ static void dump(void *context, ucs_rcache_t *rcache, ucs_rcache_region_t *regio
 	snprintf(buf, max, "-");
 }
 
-static const ucs_rcache_ops_t ops = {.mem_reg = reg, .mem_dereg = dereg, .dump_region = dump};
+#ifdef PEER_UCX_MERGES
+static void merge(void *context, ucs_rcache_t *rcache, void *arg, ucs_rcache_region_t *region)
+{
+	(void)context, (void)rcache, (void)arg, (void)region;
+}
+#endif
 
-void peer_open(size_t regions)
+static const ucs_rcache_ops_t ops = {.mem_reg = reg,
+				     .mem_dereg = dereg,
+#ifdef PEER_UCX_MERGES
+				     .merge = merge,
+#endif
+				     .dump_region = dump};
+
+/* Only libucp says it. */
+const char *peer_version(void)
+{
+	void *ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+	const char *(*version)(void) = NULL;
+
+	if (ucp)
+		*(void **)&version = dlsym(ucp, "ucp_get_version_string");
+	return version ? version() : "of an unknown version";
+}
+
+static int flags(bool limited)
+{
+#ifdef PEER_UCX_LOCKS_LRU
+	return UCS_RCACHE_FLAG_NO_PFN_CHECK | (limited ? UCS_RCACHE_FLAG_NEED_LRU_LOCK : 0);
+#else
+	(void)limited;
+	return UCS_RCACHE_FLAG_NO_PFN_CHECK;
+#endif
+}
+
+void peer_open(size_t regions, size_t limit)
 {
 	const ucs_rcache_params_t params = {
 		.region_struct_size = sizeof(ucs_rcache_region_t),
+#ifdef PEER_UCX_ALIGNS_ALL
 		.alignment = UCS_RCACHE_MIN_ALIGNMENT,
 		.max_alignment = PEER_BYTES,
+#endif
 		.ucm_events = UCM_EVENT_MEM_TYPE_FREE,
 		.ucm_event_priority = 1000,
 		.ops = &ops,
-		.flags = UCS_RCACHE_FLAG_NO_PFN_CHECK,
-		.max_regions = ~0ul,
+		.flags = flags(limit != 0),
+		.max_regions = limit ? limit : ~0ul,
 		.max_size = ~(size_t)0,
 		.max_unreleased = ~(size_t)0,
 	};
@@ -73,8 +113,11 @@ void peer_thread(void)
 static inline ucs_rcache_region_t *get(uint64_t addr, size_t length)
 {
 	ucs_rcache_region_t *region;
-	ucs_status_t status =
-		ucs_rcache_get(cache, (void *)addr, length, PROT_READ | PROT_WRITE, NULL, &region);
+	ucs_status_t status = ucs_rcache_get(cache, (void *)addr, length,
+#ifndef PEER_UCX_ALIGNS_ALL
+					     UCS_RCACHE_MIN_ALIGNMENT,
+#endif
+					     PROT_READ | PROT_WRITE, NULL, &region);
 
 	if (__builtin_expect(status != UCS_OK, 0))
 		stop("ucs_rcache_get", status);
@@ -137,13 +180,15 @@ void peer_let_go(void)
 	free(held);
 }
 
-void peer_flush(const struct regions *regions, uint32_t count)
+void peer_flush(const struct regions *regions, const uint32_t *order, size_t count)
 {
-	uint32_t last = count;
+	peer_frees(regions, order, count);
+	peer_gets(regions, order, 1); /* the next get that misses deregisters unlinked regions */
+}
 
-	for (uint32_t i = 0; i < count; i++)
-		report_free(region_at(regions, i), PEER_BYTES);
-	peer_gets(regions, &last, 1); /* the next get deregisters unlinked regions */
+bool peer_count(void)
+{
+	return false;
 }
 
 uint64_t peer_pins(void)

@@ -336,7 +336,7 @@ static void memory(void)
 	before = resident();
 	peer_gets(&regions, order, count);
 	full = resident();
-	peer_flush(&regions, count);
+	peer_flush(&regions, order, count);
 	after = resident();
 	free(order);
 	print_value("bytes for each region", 1, (double)(full - before) / count);
@@ -403,7 +403,7 @@ int main(int argc, char **argv)
 	batches = count > 100000 ? 5 : 9;
 	for (unsigned i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++)
 		if (strcmp(argv[1], workloads[i].name) == 0) {
-			peer_open(count);
+			peer_open(count, 0);
 			workloads[i].run();
 			return 0;
 		}

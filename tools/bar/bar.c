@@ -110,14 +110,24 @@ static void print_gpus(const struct state *state, bool on_screen)
 		print_gpu(i, &state->nvml.gpus[i], on_screen);
 }
 
+/* ", rank 3", or "" when it is unknown. */
+static struct out_text rank_text(const struct process *process)
+{
+	struct out_text text = {""};
+
+	if (process->rank >= 0)
+		snprintf(text.text, sizeof(text.text), ", rank %d", process->rank);
+	return text;
+}
+
 static void print_process(const struct process *process, bool on_screen)
 {
 	for (unsigned device = 0; device < PDN_TOP_DEVICES; device++) {
 		if (!process->device_bytes[device])
 			continue;
-		out_print("%7u  %-15.15s %6u %9s  %s%s", process->pid, process->command, device,
+		out_print("%7u  %-15.15s %6u %9s  %s%s%s", process->pid, process->command, device,
 			  bytes_text(process->device_bytes[device]).text, process->stats.backend,
-			  process->traced ? ", traced" : "");
+			  rank_text(process).text, process->traced ? ", traced" : "");
 		end_line(on_screen);
 	}
 }
@@ -230,6 +240,7 @@ static void print_json_process(const struct process *process)
 			continue;
 		json_begin_object(NULL);
 		json_number("pid", process->pid);
+		json_rank(process->rank);
 		json_text("command", process->command);
 		json_number("cuda_device", device);
 		json_number("bytes", process->device_bytes[device]);

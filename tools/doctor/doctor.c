@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
@@ -27,6 +28,12 @@ static const char help[] =
 	"  --try         also try: allocate memory on each GPU, register it with each\n"
 	"                RDMA device in each way there is, send bytes from it to itself,\n"
 	"                and compare; the verdict is then what works\n"
+	"  --storage     also check what data between GPUs and NVMe disks needs to move\n"
+	"                peer to peer, and list folders on such disks\n"
+	"  --storage=FOLDER\n"
+	"                with --try: move 16 MiB between each GPU and a temporary file\n"
+	"                in that folder, in each way there is, and compare; may be\n"
+	"                given several times\n"
 	"  --patience N  seconds until a step of --try counts as hanging, 1 to 3600\n"
 	"                (default: 60)\n"
 	"  --sysfs DIR   check the sys, proc and dev in DIR instead, copied from another\n"
@@ -113,9 +120,17 @@ static void print_verdict(const struct doctor *doctor)
 
 	out_print("%s%s", out_bold(), colour_of((enum grade)judge(doctor, &why)));
 	out_wrapped(0, 2, verdict);
-	out_print("%s\n", out_plain());
+	out_print("%s", out_plain());
 	texts_free(&why);
 	release(verdict);
+}
+
+static void print_storage_verdict(const struct doctor *doctor)
+{
+	char *text = storage_verdict(doctor->storage, doctor->trials, doctor->is_simulated);
+
+	out_wrapped(0, 2, text);
+	release(text);
 }
 
 static void print_counts(const struct doctor *doctor)
@@ -129,11 +144,16 @@ static void print_counts(const struct doctor *doctor)
 static void print_text(const struct doctor *doctor)
 {
 	print_verdict(doctor);
+	if (doctor->storage)
+		print_storage_verdict(doctor);
+	out_print("\n");
 	for (unsigned i = 0; i < doctor->count; i++)
 		print_finding(&doctor->list[i]);
 	print_paths(doctor);
 	if (doctor->trials)
 		trials_print(doctor->trials);
+	if (doctor->storage)
+		storage_print(doctor->storage, doctor->trials);
 	print_counts(doctor);
 }
 
@@ -166,10 +186,16 @@ static void print_json(const struct doctor *doctor)
 	print_paths_json(doctor);
 	if (doctor->trials)
 		trials_print_json(doctor->trials);
+	if (doctor->storage)
+		storage_print_json(doctor->storage, doctor->trials);
 	json_end_object();
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
+
+static bool wants_json, wants_trials, wants_storage;
+static struct texts folders; /* of --storage */
+static unsigned patience = 60;
 
 static void examine(struct doctor *doctor)
 {
@@ -180,6 +206,8 @@ static void examine(struct doctor *doctor)
 	examine_modules(doctor);
 	examine_pci(doctor);
 	examine_mapping(doctor);
+	if (wants_storage)
+		examine_storage(doctor, &folders);
 	examine_process(doctor);
 }
 
@@ -194,9 +222,6 @@ static void forget(struct doctor *doctor)
 	release(doctor->nvml.gpus);
 	pci_free(&doctor->pci);
 }
-
-static bool wants_json, wants_trials;
-static unsigned patience = 60;
 
 static bool take_patience(const char *text)
 {
@@ -219,18 +244,32 @@ static bool take_root(const char *folder)
 	return false;
 }
 
+static bool take_storage(const char *folder)
+{
+	struct stat status;
+
+	wants_storage = true;
+	if (!folder)
+		return true;
+	if (stat(folder, &status) == 0 && S_ISDIR(status.st_mode)) {
+		texts_add_once(&folders, folder);
+		return true;
+	}
+	complain("--storage=%s: must be a folder", folder);
+	return false;
+}
+
 static const struct setting settings[] = {
-	{"sysfs", .take = take_root},
-	{"json", .flag = &wants_json},
-	{"try", .flag = &wants_trials},
-	{"patience", .take = take_patience},
-	{.name = NULL},
+	{"sysfs", .take = take_root},	     {"json", .flag = &wants_json},
+	{"try", .flag = &wants_trials},	     {"storage", .take = take_storage, .is_optional = true},
+	{"patience", .take = take_patience}, {.name = NULL},
 };
 
 static int run(int argc, char **argv)
 {
 	static const int statuses[] = {STATUS_OK, STATUS_FOUND, STATUS_UNFIT};
 	struct trials trials = {.patience = patience};
+	struct storage storage = {.attempts = NULL};
 	struct doctor doctor = {.count = 0};
 	struct texts why = {0};
 	int status;
@@ -241,10 +280,18 @@ static int run(int argc, char **argv)
 		complain("--try needs this machine: it can't be given with --sysfs");
 		return STATUS_USAGE;
 	}
+	if (folders.count && !wants_trials) {
+		complain("--storage=%s needs --try", folders.list[0]);
+		return STATUS_USAGE;
+	}
 	/* Before examine(), which uses CUDA in this process. */
 	if (wants_trials) {
 		trials_make(&trials);
 		doctor.trials = &trials;
+	}
+	if (folders.count) {
+		storage_make(&storage, &trials, &folders);
+		doctor.storage = &storage;
 	}
 	examine(&doctor);
 	if (wants_json)
@@ -256,6 +303,8 @@ static int run(int argc, char **argv)
 	texts_free(&why);
 	forget(&doctor);
 	trials_free(&trials);
+	storage_free(&storage);
+	texts_free(&folders);
 	return status;
 }
 

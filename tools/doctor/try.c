@@ -3,119 +3,14 @@
 #define _GNU_SOURCE
 #include "tools/doctor/try.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/doctor/try_child.h"
 #include "tools/ui/json.h"
-
-/* ---- children ------------------------------------------------------------------------------- */
-
-/* A child that holds the write end of a pipe, so that the other end tells when it is gone. */
-struct child {
-	pid_t pid;
-	int gone;
-};
-
-/* In the child it returns true. */
-static bool start(struct child *child)
-{
-	const struct rlimit none = {0, 0};
-	int ends[2];
-
-	if (pipe2(ends, O_CLOEXEC) != 0) {
-		child->pid = -1;
-		return false;
-	}
-	child->pid = fork();
-	child->gone = ends[0];
-	if (child->pid == 0) {
-		setrlimit(RLIMIT_CORE, &none);
-		close(ends[0]);
-		return true; /* the write end closes when the process ends */
-	}
-	close(ends[1]);
-	return false;
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
-
-/*
- * A number that grows while attempts go on. Relaxed: the child stores plainly in try_road(), and
- * the sum is only compared with an older one.
- */
-static unsigned progress(const struct attempt *attempts)
-{
-	unsigned sum = 0;
-
-	for (unsigned i = 0; attempts && i < ROADS; i++)
-		sum += __atomic_load_n(&attempts[i].stage, __ATOMIC_RELAXED) +
-		       __atomic_load_n(&attempts[i].ended, __ATOMIC_RELAXED);
-	return sum;
-}
-
-/* Whether the child ends, where each stage of its attempts (NULL: it makes none) has that long. */
-static bool is_gone_within(const struct child *child, unsigned seconds,
-			   const struct attempt *attempts)
-{
-	struct pollfd end = {.fd = child->gone, .events = POLLIN};
-	int64_t until = now_ms() + (int64_t)seconds * 1000;
-	unsigned before = progress(attempts);
-
-	while (poll(&end, 1, 50) <= 0) {
-		if (progress(attempts) != before) {
-			before = progress(attempts);
-			until = now_ms() + (int64_t)seconds * 1000;
-		}
-		if (now_ms() >= until)
-			return false;
-	}
-	return true;
-}
-
-/*
- * Returns the signal that ended the child, -1 if it exited, 0 if it had to be killed. A child that
- * hangs in the kernel can't be killed: it is left behind.
- */
-static int wait_for(struct child *child, unsigned patience, const struct attempt *attempts)
-{
-	bool in_time;
-	int status = 0;
-
-	if (child->pid < 0)
-		return 0;
-	in_time = is_gone_within(child, patience, attempts);
-	if (!in_time)
-		kill(child->pid, SIGKILL);
-	if (in_time || is_gone_within(child, 5, NULL))
-		while (waitpid(child->pid, &status, 0) < 0 && errno == EINTR)
-			;
-	close(child->gone);
-	return !in_time ? 0 : WIFSIGNALED(status) ? WTERMSIG(status) : -1;
-}
-
-/* Memory that children write to and that starts as zeroes. */
-static void *shared(size_t bytes)
-{
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	return memory == MAP_FAILED ? NULL : memory;
-}
 
 /* ---- what there is -------------------------------------------------------------------------- */
 
@@ -135,16 +30,16 @@ static void fill_list(struct trials_list *list)
 
 static void make_list(struct trials *trials)
 {
-	struct trials_list *list = shared(sizeof(*list));
+	struct trials_list *list = child_memory(sizeof(*list));
 	struct child child;
 
 	if (!list)
 		return;
-	if (start(&child)) {
+	if (child_start(&child)) {
 		fill_list(list);
 		_exit(0);
 	}
-	wait_for(&child, trials->patience, NULL);
+	child_wait(&child, trials->patience, NULL, 0);
 	trials->list = *list;
 	munmap(list, sizeof(*list));
 }
@@ -166,7 +61,7 @@ static void try_pair(struct trials *trials, int gpu, int card, struct attempt *a
 		struct child child;
 		int number;
 
-		if (start(&child)) {
+		if (child_start(&child)) {
 			try_verbs_begin();
 			try_cuda_begin();
 			for (; from < ROADS; from++)
@@ -174,7 +69,7 @@ static void try_pair(struct trials *trials, int gpu, int card, struct attempt *a
 					 &attempts[from]);
 			_exit(0);
 		}
-		number = wait_for(&child, trials->patience, attempts);
+		number = child_wait(&child, trials->patience, attempts, ROADS);
 		while (from < ROADS && attempts[from].ended)
 			from++;
 		if (from < ROADS)
@@ -185,7 +80,7 @@ static void try_pair(struct trials *trials, int gpu, int card, struct attempt *a
 
 void trials_make(struct trials *trials)
 {
-	struct attempt *attempts = shared(ROADS * sizeof(*attempts));
+	struct attempt *attempts = child_memory(ROADS * sizeof(*attempts));
 	unsigned pairs;
 
 	make_list(trials);
@@ -226,19 +121,9 @@ unsigned trials_working(const struct trials *trials)
 
 enum { ROAD = 4, TEXT = ROAD + 16 };
 
-static void print_attempt(const struct trials *trials, enum road road,
-			  const struct attempt *attempt)
+void attempt_print(const char *road, const char *colour, const char *text, const char *advice)
 {
-	bool works = attempt->stage == STAGE_DONE;
-	bool is_absent = attempt_is_not_offered(road, attempt);
-	char *text = attempt_text(road, attempt, trials->patience);
-	const char *advice = attempt_advice(road, attempt);
-
-	out_print("%*s%s%-14s%s  ", ROAD, "",
-		  works	      ? out_green()
-		  : is_absent ? out_plain()
-			      : out_red(),
-		  road_name(road), out_plain());
+	out_print("%*s%s%-14s%s  ", ROAD, "", colour, road, out_plain());
 	out_wrapped(TEXT, TEXT, text);
 	if (advice) {
 		unsigned column = TEXT + (out.utf8 ? 2 : 3);
@@ -246,6 +131,20 @@ static void print_attempt(const struct trials *trials, enum road road,
 		out_print("%*s%s ", TEXT, "", out.utf8 ? "→" : "->");
 		out_wrapped(column, column, advice);
 	}
+}
+
+static void print_attempt(const struct trials *trials, enum road road,
+			  const struct attempt *attempt)
+{
+	bool works = attempt->stage == STAGE_DONE;
+	bool is_absent = attempt_is_not_offered(road, attempt);
+	char *text = attempt_text(road, attempt, trials->patience);
+
+	attempt_print(road_name(road),
+		      works	  ? out_green()
+		      : is_absent ? out_plain()
+				  : out_red(),
+		      text, attempt_advice(road, attempt));
 	release(text);
 }
 

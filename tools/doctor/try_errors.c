@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "tools/doctor/storage.h"
 #include "tools/doctor/try.h"
 #include "tools/base/memory.h"
 #include "tools/ui/names.h"
@@ -47,7 +48,7 @@ static char *card_error(int status)
 	return text_of("completion status %d", status);
 }
 
-static char *error_of(const struct attempt *attempt)
+char *attempt_error(const struct attempt *attempt)
 {
 	const char *name;
 
@@ -58,6 +59,8 @@ static char *error_of(const struct attempt *attempt)
 		name = attempt->error < 0 ? "the driver lacks the function"
 					  : driver_result_name(attempt->error);
 		return text_of("%s (%d)", name ? name : "CUDA error", attempt->error);
+	case FROM_CUFILE:
+		return storage_cufile_error(attempt->error);
 	case FROM_SYSTEM:
 		break;
 	}
@@ -68,7 +71,7 @@ static char *error_of(const struct attempt *attempt)
 	return text_of("%s (%d)", strerror(attempt->error), attempt->error);
 }
 
-static const char *step_of(enum stage stage)
+const char *attempt_step(const struct attempt *attempt)
 {
 	static const char *const steps[] = {
 		[STAGE_NONE] = "the begin",
@@ -77,35 +80,48 @@ static const char *step_of(enum stage stage)
 		[STAGE_EXPORT] = "the export",
 		[STAGE_REGISTER] = "the registration",
 		[STAGE_CONNECT] = "the connection",
+		[STAGE_MAP] = "the mapping of the dma-buf",
+		[STAGE_FILE] = "the making of a file",
+		[STAGE_FILL] = "the filling of GPU memory",
+		[STAGE_WRITE] = "the write to the file",
+		[STAGE_READ] = "the read from the file",
 		[STAGE_TRANSFER] = "the transfer",
 		[STAGE_COMPARE] = "the comparison",
 		[STAGE_DONE] = "the end",
 	};
 
-	return steps[stage];
+	return steps[attempt->stage];
 }
 
-char *attempt_text(enum road road, const struct attempt *attempt, unsigned patience)
+char *attempt_stopped(const struct attempt *attempt, unsigned patience)
 {
-	const char *step = step_of(attempt->stage);
-	double per_gib = (double)attempt->pin_ns / 1e6 * (1 << 30) / TRY_BYTES;
-	char *error, *text;
+	const char *step = attempt_step(attempt);
 
 	if (attempt->stage == STAGE_DONE)
-		return text_of("works; the registration takes %.*f ms/GiB", per_gib < 10 ? 2 : 0,
-			       per_gib);
+		return NULL;
 	if (attempt->signal < 0)
 		return text_of("ends the process at %s", step);
 	if (attempt->signal)
 		return text_of("crashes at %s, by signal %d (%s)", step, attempt->signal,
 			       strsignal(attempt->signal));
-	if (!attempt->ended)
-		return text_of("hangs: %s did not end within %u s", step, patience);
+	return attempt->ended ? NULL : text_of("hangs: %s did not end within %u s", step, patience);
+}
+
+char *attempt_text(enum road road, const struct attempt *attempt, unsigned patience)
+{
+	char *text = attempt_stopped(attempt, patience), *error;
+	double per_gib = (double)attempt->pin_ns / 1e6 * (1 << 30) / TRY_BYTES;
+
+	if (text)
+		return text;
+	if (attempt->stage == STAGE_DONE)
+		return text_of("works; the registration takes %.*f ms/GiB", per_gib < 10 ? 2 : 0,
+			       per_gib);
 	if (attempt_is_not_offered(road, attempt))
 		return text_of("not offered by the driver for this GPU");
-	error = error_of(attempt);
-	text = text_of("%s at %s: %s", attempt->pin_ns ? "registers, but fails" : "fails", step,
-		       error);
+	error = attempt_error(attempt);
+	text = text_of("%s at %s: %s", attempt->pin_ns ? "registers, but fails" : "fails",
+		       attempt_step(attempt), error);
 	release(error);
 	return text;
 }

@@ -10,7 +10,6 @@
 #include <infiniband/verbs.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tools/base/memory.h"
@@ -86,23 +85,6 @@ struct card {
 	union ibv_gid gid;
 };
 
-/* The attempt ends here. errno of 0 would look like success. */
-static bool failed(struct attempt *attempt, enum source source, int error)
-{
-	attempt->source = source;
-	attempt->error = error ? error : EIO;
-	attempt->ended = true;
-	return false;
-}
-
-static uint64_t now_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
-}
-
 static bool open_card(struct card *card, const char *name, struct attempt *attempt)
 {
 	struct ibv_device **list = verbs.ibv_get_device_list(NULL);
@@ -114,9 +96,9 @@ static bool open_card(struct card *card, const char *name, struct attempt *attem
 			device = list[i];
 	errno = ENODEV;
 	if (!device || !(card->context = verbs.ibv_open_device(device)))
-		return failed(attempt, FROM_SYSTEM, errno);
+		return attempt_failed(attempt, FROM_SYSTEM, errno);
 	card->pd = verbs.ibv_alloc_pd(card->context);
-	return card->pd || failed(attempt, FROM_SYSTEM, errno);
+	return card->pd || attempt_failed(attempt, FROM_SYSTEM, errno);
 }
 
 static const int everything =
@@ -132,11 +114,11 @@ static bool register_memory(struct card *card, uint64_t addr, enum road road,
 		attempt->stage = STAGE_EXPORT;
 		result = try_cuda_export(addr, TRY_BYTES, road == ROAD_DMABUF_PCIE, &card->fd);
 		if (result)
-			return failed(attempt, FROM_CUDA, result);
+			return attempt_failed(attempt, FROM_CUDA, result);
 	}
 	attempt->stage = STAGE_REGISTER;
 	errno = EOPNOTSUPP;
-	begin = now_ns();
+	begin = attempt_now_ns();
 	if (road == ROAD_ADDRESS)
 		card->mr =
 			verbs.ibv_reg_mr(card->pd, (void *)(uintptr_t)addr, TRY_BYTES, everything);
@@ -144,8 +126,8 @@ static bool register_memory(struct card *card, uint64_t addr, enum road road,
 		card->mr =
 			verbs.ibv_reg_dmabuf_mr(card->pd, 0, TRY_BYTES, addr, card->fd, everything);
 	if (!card->mr)
-		return failed(attempt, FROM_SYSTEM, errno);
-	attempt->pin_ns = now_ns() - begin;
+		return attempt_failed(attempt, FROM_SYSTEM, errno);
+	attempt->pin_ns = attempt_now_ns() - begin;
 	return true;
 }
 
@@ -156,16 +138,16 @@ static bool find_port(struct card *card, struct attempt *attempt)
 	struct ibv_device_attr device;
 
 	if (verbs.ibv_query_device(card->context, &device) != 0)
-		return failed(attempt, FROM_SYSTEM, errno);
+		return attempt_failed(attempt, FROM_SYSTEM, errno);
 	for (uint8_t port = 1; port <= device.phys_port_cnt; port++) {
 		memset(&card->port, 0, sizeof(card->port));
 		if (verbs.ibv_query_port(card->context, port, (void *)&card->port) != 0)
-			return failed(attempt, FROM_SYSTEM, errno);
+			return attempt_failed(attempt, FROM_SYSTEM, errno);
 		card->port_number = port;
 		if (card->port.state == IBV_PORT_ACTIVE)
 			return true;
 	}
-	return failed(attempt, FROM_SYSTEM, ENETDOWN);
+	return attempt_failed(attempt, FROM_SYSTEM, ENETDOWN);
 }
 
 /* RoCE has no LIDs: the first GID in use leads back to the card, too. */
@@ -183,7 +165,7 @@ static bool find_gid(struct card *card, struct attempt *attempt)
 		card->gid_index = i;
 		return true;
 	}
-	return failed(attempt, FROM_SYSTEM, EADDRNOTAVAIL);
+	return attempt_failed(attempt, FROM_SYSTEM, EADDRNOTAVAIL);
 }
 
 static bool make_ready(struct card *card, struct ibv_qp *qp, const struct ibv_qp *other,
@@ -199,7 +181,7 @@ static bool make_ready(struct card *card, struct ibv_qp *qp, const struct ibv_qp
 	error = verbs.ibv_modify_qp(
 		qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (error)
-		return failed(attempt, FROM_SYSTEM, error);
+		return attempt_failed(attempt, FROM_SYSTEM, error);
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = card->port.active_mtu,
@@ -219,7 +201,7 @@ static bool make_ready(struct card *card, struct ibv_qp *qp, const struct ibv_qp
 					    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
 					    IBV_QP_MIN_RNR_TIMER);
 	if (error)
-		return failed(attempt, FROM_SYSTEM, error);
+		return attempt_failed(attempt, FROM_SYSTEM, error);
 	attr = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.timeout = 14,
@@ -231,7 +213,7 @@ static bool make_ready(struct card *card, struct ibv_qp *qp, const struct ibv_qp
 				    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 					    IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 					    IBV_QP_MAX_QP_RD_ATOMIC);
-	return !error || failed(attempt, FROM_SYSTEM, error);
+	return !error || attempt_failed(attempt, FROM_SYSTEM, error);
 }
 
 static bool connect_card(struct card *card, struct attempt *attempt)
@@ -246,12 +228,12 @@ static bool connect_card(struct card *card, struct attempt *attempt)
 		return false;
 	card->cq = verbs.ibv_create_cq(card->context, 16, NULL, NULL, 0);
 	if (!card->cq)
-		return failed(attempt, FROM_SYSTEM, errno);
+		return attempt_failed(attempt, FROM_SYSTEM, errno);
 	init.send_cq = init.recv_cq = card->cq;
 	for (unsigned i = 0; i < 2; i++) {
 		card->qps[i] = verbs.ibv_create_qp(card->pd, &init);
 		if (!card->qps[i])
-			return failed(attempt, FROM_SYSTEM, errno);
+			return attempt_failed(attempt, FROM_SYSTEM, errno);
 	}
 	return make_ready(card, card->qps[0], card->qps[1], attempt) &&
 	       make_ready(card, card->qps[1], card->qps[0], attempt);
@@ -278,19 +260,13 @@ static bool transfer(struct card *card, uint64_t from, uint64_t to, enum ibv_wr_
 	attempt->stage = STAGE_TRANSFER;
 	result = ibv_post_send(card->qps[0], &wr, &bad);
 	if (result)
-		return failed(attempt, FROM_SYSTEM, result);
+		return attempt_failed(attempt, FROM_SYSTEM, result);
 	do
 		result = ibv_poll_cq(card->cq, 1, &wc);
 	while (!result);
 	if (result < 0)
-		return failed(attempt, FROM_SYSTEM, errno);
-	return wc.status == IBV_WC_SUCCESS || failed(attempt, FROM_CARD, (int)wc.status);
-}
-
-static void fill(uint8_t *bytes, uint32_t seed)
-{
-	for (uint32_t i = 0; i < MOVED_BYTES; i++)
-		bytes[i] = (uint8_t)(seed + i * 7 + (i >> 8) * 3 + (i >> 16));
+		return attempt_failed(attempt, FROM_SYSTEM, errno);
+	return wc.status == IBV_WC_SUCCESS || attempt_failed(attempt, FROM_CARD, (int)wc.status);
 }
 
 /*
@@ -304,19 +280,19 @@ static bool move_bytes(struct card *card, uint64_t addr, struct attempt *attempt
 	int result;
 
 	attempt->stage = STAGE_COMPARE;
-	fill(bytes, 17);
+	attempt_pattern(bytes, MOVED_BYTES, 17);
 	result = try_cuda_write(addr, bytes, MOVED_BYTES);
 	if (result)
-		return failed(attempt, FROM_CUDA, result);
+		return attempt_failed(attempt, FROM_CUDA, result);
 	if (!transfer(card, addr, second, IBV_WR_RDMA_WRITE, attempt) ||
 	    !transfer(card, third, second, IBV_WR_RDMA_READ, attempt))
 		return false;
 	attempt->stage = STAGE_COMPARE;
 	result = try_cuda_read(third, found, MOVED_BYTES);
 	if (result)
-		return failed(attempt, FROM_CUDA, result);
+		return attempt_failed(attempt, FROM_CUDA, result);
 	if (memcmp(bytes, found, MOVED_BYTES) != 0)
-		return failed(attempt, FROM_SYSTEM, EBADMSG);
+		return attempt_failed(attempt, FROM_SYSTEM, EBADMSG);
 	release(bytes);
 	release(found);
 	return true;
@@ -356,7 +332,7 @@ void try_road(int gpu, const char *card_name, enum road road, struct attempt *at
 		attempt->stage = STAGE_ALLOCATE;
 		result = try_cuda_allocate(gpu, &addr, TRY_BYTES);
 		if (result)
-			failed(attempt, FROM_CUDA, result);
+			attempt_failed(attempt, FROM_CUDA, result);
 		else if (make_attempt(&card, addr, road, attempt))
 			attempt->stage = STAGE_DONE;
 	}

@@ -26,6 +26,7 @@ enum {
 bool format_stacks;
 
 static bool several; /* there are several processes: print their pids */
+static bool ranked;  /* and one of them has a rank: print the ranks */
 
 static void print_command(const struct trace_file *file)
 {
@@ -46,8 +47,10 @@ static void print_heading(const struct reader *reader)
 	char *left_out = reader_left_out(reader), *at;
 
 	several = reader_files(reader) > 1;
-	for (unsigned i = 0; i < reader_files(reader); i++)
+	for (unsigned i = 0; i < reader_files(reader); i++) {
 		print_command(reader_file(reader, i));
+		ranked |= several && reader_file(reader, i)->rank != NO_RANK;
+	}
 	if (left_out)
 		out_print("# older runs, left out: %s\n", left_out);
 	release(left_out);
@@ -57,6 +60,8 @@ static void print_heading(const struct reader *reader)
 	at = put_right(at, "time s", TIME - 1);
 	if (several)
 		at = put_right(at, "pid", NUMBER);
+	if (ranked)
+		at = put_right(at, "rank", NUMBER);
 	at = put_right(at, "thread", NUMBER);
 	at = put_left(put_text(at, "  "), "event", EVENT);
 	at = put_left(at, "call", CALL);
@@ -294,6 +299,12 @@ static char *put_origin(char *at, const struct event *event)
 	return put_text(at, symbols_caller_text(file, stack));
 }
 
+static char *put_rank(char *at, int64_t rank)
+{
+	return rank == NO_RANK ? put_right(at, "-", NUMBER)
+			       : put_decimal_right(at, (uint64_t)rank, NUMBER);
+}
+
 static void print_event(const struct event *event)
 {
 	const struct record *record = &event->record;
@@ -303,6 +314,8 @@ static void print_event(const struct event *event)
 	at = put_time(at, event->ts);
 	if (several)
 		at = put_decimal_right(at, event->file->header.pid, NUMBER);
+	if (ranked)
+		at = put_rank(at, event->file->rank);
 	at = put_decimal_right(at, event->tid, NUMBER);
 	at = put_text(at, "  ");
 	at = put_text(at, colour);

@@ -272,7 +272,7 @@ static void print_finding(const struct reader *reader, const struct finding *fin
 							    : duration_text(finding->until).text,
 			       10);
 	if (reader_files(reader) > 1)
-		at = put_decimal_right(at, file->header.pid, 8);
+		at = put_decimal_right(at, reader_rank_or_pid(reader, file), 8);
 	*at++ = '\n';
 	out_commit(at);
 	report_who(file, "pinned by", region->pin_stack,
@@ -296,8 +296,7 @@ static void print_findings(const struct reader *reader, const struct findings *f
 		shown = SHORT_LIST;
 	report_heading(heading);
 	out_print("  %saddress             size  region device pinned at  freed at%s%s%s\n",
-		  out_dim(), freed ? "  unpinned" : "", reader_files(reader) > 1 ? "     pid" : "",
-		  out_plain());
+		  out_dim(), freed ? "  unpinned" : "", reader_process_title(reader), out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_finding(reader, &findings->list[i], i ? &findings->list[i - 1] : NULL, freed);
 	if (shown < count)

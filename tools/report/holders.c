@@ -218,7 +218,7 @@ static void print_outlived(const struct outlived *outlived, const struct reader 
 	at = put_decimal_right(at, outlived->tid, 8);
 	at = put_decimal_right(at, outlived->fd, 6);
 	if (reader_files(reader) > 1)
-		at = put_decimal_right(at, file->header.pid, 8);
+		at = put_decimal_right(at, reader_rank_or_pid(reader, file), 8);
 	at = put_text(put_text(at, "\n      "), out_dim());
 	at = put_text(put_text(at, "exported by  "), out_plain());
 	at = put_maker(at, file, made->stack);
@@ -237,7 +237,7 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 	out_print("\n%sFreed while the program had a dma-buf of it open%s\n", out_bold(),
 		  out_plain());
 	out_print("  %saddress             size exported at  thread  freed at  thread    fd%s%s\n",
-		  out_dim(), reader_files(reader) > 1 ? "     pid" : "", out_plain());
+		  out_dim(), reader_process_title(reader), out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_outlived(&holders->outlived[i], reader);
 	if (shown < holders->outlived_all)

@@ -229,6 +229,8 @@ static void put_calls(FILE *page, const struct tally *tally)
 					      "#mean", "#max",	 NULL};
 	unsigned shown = tally->call_count < MAX_ROWS ? tally->call_count : MAX_ROWS;
 
+	if (!shown)
+		return;
 	html_begin_table(page, "Calls", columns);
 	for (unsigned i = 0; i < shown; i++) {
 		const struct call_tally *call = &tally->calls[i];
@@ -293,12 +295,14 @@ static void put_processes(FILE *page, const struct reader *reader, const struct 
 	html_begin_table(page, "Processes", columns);
 	for (unsigned i = 0; i < shown; i++) {
 		const struct trace_file *file = reader_file(reader, i);
+		uint64_t stale = findings_of(&tally->freed, i),
+			 missed = findings_of(&tally->missed, i);
 
-		fputs("<tr>", page);
+		fputs(stale || missed ? "<tr class=\"bad\">" : "<tr>", page);
 		html_process(page, file->rank, file->header.pid);
 		html_bytes(page, tally->history.processes[i].peak);
-		html_count(page, findings_of(&tally->freed, i));
-		html_count(page, findings_of(&tally->missed, i));
+		html_count(page, stale);
+		html_count(page, missed);
 		html_count(page, findings_of(&tally->left, i));
 		html_ns(page, file_span(file));
 		html_words(page, file->host);

@@ -107,7 +107,8 @@ static void put_capacity_note(char *note, size_t bytes, const struct html_chart 
 		snprintf(note, bytes, "%s%s", chart->note,
 			 chart->series != SERIES_BAR
 				 ? ""
-				 : " Its capacity is not in the traces: pindown run notes it.");
+				 : " Its capacity is not in the traces; pindown run adds it if all "
+				   "GPUs have the same.");
 	else
 		snprintf(note, bytes,
 			 "%s <span><i class=\"key c\"></i>capacity: %s</span><span>used at the "

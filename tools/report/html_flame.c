@@ -167,7 +167,8 @@ void html_flame(FILE *page, const struct reader *reader, const struct allocation
 			"function and those above it, which it called, have allocated.</p>\n"
 			"<div class=\"flame%s\" role=\"img\" aria-label=\"flame graph\" "
 			"style=\"height:%upx\">\n",
-			at_peak ? "Who allocated, at the peak" : "Who allocated what no call freed",
+			at_peak ? "Allocations at the peak, by caller"
+				: "Allocations that no call freed, by caller",
 			bytes_text(tree.boxes[0].bytes).text, at_peak ? "" : " u",
 			(tree.depth + 1) * ROW + 2);
 		put_box(page, &tree, 0, 0);

@@ -92,6 +92,7 @@ const char html_style[] =
 	"summary{color:var(--text);cursor:pointer}\n"
 	"@media (max-width:640px){body{padding:18px 12px 32px}\n"
 	".answers{grid-template-columns:1fr 1fr;gap:7px}\n"
+	".keys span{white-space:normal}\n"
 	".answer{padding:7px 9px}\n"
 	".answer b{font-size:18px}\n"
 	".plot{padding-left:70px;font-size:11px}\n"

@@ -4,7 +4,6 @@
 
 #include "tools/report/job.h"
 #include "tools/report/report.h"
-#include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 #include "tools/ui/json.h"
 
@@ -21,14 +20,6 @@ static void put_address(const char *key, uint64_t address)
 
 	*put_hex(text, address) = '\0';
 	json_text(key, text);
-}
-
-static void put_rank(int64_t rank)
-{
-	if (rank == NO_RANK)
-		put_null("rank");
-	else
-		json_number("rank", (uint64_t)rank);
 }
 
 static void put_device(int16_t device)
@@ -120,7 +111,7 @@ static void put_process(const struct trace_file *file)
 	uint64_t last = trace_file_ns(file, file->last_ticks, &hint);
 
 	json_begin_object(NULL);
-	put_rank(file->rank);
+	json_rank(file->rank);
 	json_number("pid", file->header.pid);
 	json_text("host", file->host);
 	json_text("program", file->program);
@@ -206,7 +197,7 @@ static void put_finding(const struct reader *reader, const struct finding *findi
 	const struct trace_file *file = reader_file(reader, region->file);
 
 	json_begin_object(NULL);
-	put_rank(file->rank);
+	json_rank(file->rank);
 	json_number("pid", file->header.pid);
 	put_address("addr", region->addr);
 	json_number("size", region->size);
@@ -271,7 +262,7 @@ void report_json(const struct reader *reader, const struct tally *tally)
 
 static void put_name(const struct job_process *process)
 {
-	put_rank(process->rank);
+	json_rank(process->rank);
 	json_number("pid", process->pid);
 	json_text("host", process->host);
 	json_text("trace", process->trace);

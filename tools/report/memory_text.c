@@ -74,14 +74,15 @@ static int compare_unfreed(const void *a, const void *b)
 	return (one > other) - (one < other);
 }
 
-static void print_unfreed(const struct trace_file *file, const struct stack_memory *stack)
+static void print_unfreed(const struct reader *reader, const struct stack_memory *stack)
 {
+	const struct trace_file *file = reader_file(reader, stack->file);
 	const char *call = trace_file_call(file, stack->call);
 	char *at = out_reserve();
 
 	at = put_right(put_text(at, " "), bytes_text(stack->unfreed).text, 9);
 	at = put_right(at, count_text(stack->unfreed_count).text, 10);
-	at = put_decimal_right(at, file->header.pid, 9);
+	at = put_decimal_right(at, reader_rank_or_pid(reader, file), 9);
 	at = put_text(put_text(at, "  "), call && strlen(call) < 200 ? call : "(unknown)");
 	*at++ = '\n';
 	out_commit(at);
@@ -111,10 +112,11 @@ void report_unfreed(const struct reader *reader, const struct tally *tally,
 		shown = SHORT_LIST;
 	if (count) {
 		report_heading("Unfreed at the end: memory that no call freed");
-		out_print("  %s   size     count      pid  call%s\n", out_dim(), out_plain());
+		out_print("  %s   size     count     %s  call%s\n", out_dim(),
+			  reader_shows_ranks(reader) ? "rank" : " pid", out_plain());
 	}
 	for (unsigned i = 0; i < shown; i++)
-		print_unfreed(reader_file(reader, sorted[i]->file), sorted[i]);
+		print_unfreed(reader, sorted[i]);
 	if (shown < count)
 		out_print("  and %u more (--all shows them)\n", count - shown);
 	if (all->unfreed.with_context)

@@ -90,7 +90,7 @@ static void print_registration(const struct registration *registration,
 	at = put_right(at, duration_text(registration->ts).text, 10);
 	at = put_decimal_right(at, registration->tid, 9);
 	if (reader_files(reader) > 1)
-		at = put_decimal_right(at, file->header.pid, 8);
+		at = put_decimal_right(at, reader_rank_or_pid(reader, file), 8);
 	at = put_text(put_text(at, "  "), registration_fate(registration));
 	*at++ = '\n';
 	out_commit(at);
@@ -111,7 +111,7 @@ void registrations_print(const struct holders *holders, const struct reader *rea
 	out_print("\n%sFreed while the program had a registration of it%s\n", out_bold(),
 		  out_plain());
 	out_print("  %saddress              size  freed at   thread%s  registration%s\n", out_dim(),
-		  reader_files(reader) > 1 ? "     pid" : "", out_plain());
+		  reader_process_title(reader), out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_registration(&holders->registrations[i],
 				   i ? &holders->registrations[i - 1] : NULL, reader);

@@ -178,6 +178,7 @@ static void take(struct process *process, const union page *page)
 	       page->live.stats_size < size ? page->live.stats_size : size);
 	process->stats.backend[sizeof(process->stats.backend) - 1] = '\0';
 	process->began = page->live.began;
+	process->rank = page->live.rank;
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++)
 		process->device_bytes[i] = page->live.devices[i].bytes;
 	add_slots(process, page);

@@ -17,6 +17,7 @@ struct process {
 	struct pindown_stats stats; /* hits, misses and tag_checks are complete sums here */
 	uint64_t device_bytes[PDN_TOP_DEVICES];
 	uint64_t began;
+	int32_t rank; /* in its job; negative: unknown */
 	bool traced;
 	/* The values of the previous processes_read(), and the times of both calls (ns). */
 	struct pindown_stats before;

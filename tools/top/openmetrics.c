@@ -72,6 +72,10 @@ static char *put_labels(char *at, const struct process *process)
 	*at++ = ',';
 	at = put_number_label(at, "uid", process->user);
 	*at++ = ',';
+	if (process->rank >= 0) {
+		at = put_number_label(at, "rank", (uint64_t)process->rank);
+		*at++ = ',';
+	}
 	return put_label(at, "command", process->command);
 }
 

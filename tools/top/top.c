@@ -32,15 +32,17 @@ static const char help[] =
 	"                      process\n"
 	"  --openmetrics       print once, in the format of OpenMetrics, which\n"
 	"                      Prometheus and its node exporter read\n"
-	"  --sort COLUMN       pinned (default), regions, kept, hits, misses or pid\n"
+	"  --sort COLUMN       pinned (default), regions, kept, hits, misses, pid,\n"
+	"                      rank\n"
 	"  --interval SECONDS  time between refreshes, 0.1 to 3600 (default: 2)\n"
 	"  --color WHEN        auto, always or never\n"
 	"  --help              print this text\n"
 	"\n"
 	"Exit status: 0; 1 when a given process is not found; 2 for bad options.\n";
 
-enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, SORTS };
-static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits", "misses", "pid"};
+enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, BY_RANK, SORTS };
+static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits",
+					      "misses", "pid",	   "rank"};
 
 struct wishes {
 	bool once, json, openmetrics;
@@ -86,6 +88,8 @@ static uint64_t value_of(const struct process *process, enum sort sort)
 				 : stats->misses;
 	case BY_PID:
 		return UINT32_MAX - process->pid;
+	case BY_RANK: /* the lowest first; those without one, which are -1, last */
+		return UINT32_MAX - (uint32_t)process->rank;
 	default:
 		return stats->bytes;
 	}
@@ -153,7 +157,8 @@ static struct out_text short_count(double count)
 /* What is drawn: on a screen of so many rows, or once in as many lines as are needed. */
 struct drawing {
 	bool on_screen;
-	unsigned rows; /* that are left */
+	unsigned rows;	   /* that are left */
+	bool ranks, users; /* columns */
 };
 
 /* Prints a line, if a row is left for it. */
@@ -194,12 +199,40 @@ static void print_head(const struct processes *all, const struct wishes *wishes,
 	print_line(drawing, "%s%s", sum, drawing->on_screen && fits ? hint : "");
 	release(sum);
 	release(hint);
-	print_line(drawing, "%s%7s %-8s %8s %5s %8s %6s %6s %5s %6s %s%s", out_bold(), "PID",
-		   "USER", "PINNED", "REGS", "KEPT", rates_now ? "HITS/s" : "HITS",
-		   rates_now ? "MISS/s" : "MISSES", "HIT%", "MISSED", "COMMAND", out_plain());
+	print_line(drawing, "%s%7s %s%s%8s %5s %8s %6s %6s %5s %6s %s%s", out_bold(), "PID",
+		   drawing->ranks ? "  RANK " : "", drawing->users ? "USER     " : "", "PINNED",
+		   "REGS", "KEPT", rates_now ? "HITS/s" : "HITS", rates_now ? "MISS/s" : "MISSES",
+		   "HIT%", "MISSED", "COMMAND", out_plain());
 }
 
-enum { BEFORE_COMMAND = 72, BELOW_PID = 9 };
+enum { OF_COMMAND = 8, BEFORE_COMMAND = 63, OF_RANK = 7, OF_USER = 9, BELOW_PID = 9 };
+
+/* A job is one user's: where there is not the width for both, ranks stand in the place of users. */
+static struct drawing choose_columns(const struct processes *all, struct drawing drawing)
+{
+	drawing.ranks = false;
+	for (unsigned i = 0; i < all->count; i++)
+		drawing.ranks |= all->list[i].rank >= 0;
+	drawing.users =
+		!drawing.ranks || out.width >= BEFORE_COMMAND + OF_RANK + OF_USER + OF_COMMAND;
+	return drawing;
+}
+
+/* The columns that not every table has. */
+static struct out_text rank_and_user(const struct process *process, const struct drawing *drawing)
+{
+	struct out_text columns = {""};
+	int at = 0;
+
+	if (drawing->ranks && process->rank >= 0)
+		at = snprintf(columns.text, sizeof(columns.text), "%6d ", process->rank);
+	else if (drawing->ranks)
+		at = snprintf(columns.text, sizeof(columns.text), "%6s ", "-");
+	if (drawing->users)
+		snprintf(columns.text + at, sizeof(columns.text) - (size_t)at, "%-8.8s ",
+			 user_name(process->user));
+	return columns;
+}
 
 /* The command line in as many lines as it takes. */
 static void print_command_line(const struct process *process, struct drawing *drawing)
@@ -221,16 +254,17 @@ static void print_process(const struct process *process, bool commands, struct d
 		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
 	bool wrong = stats->missed_invalidations || stats->distrusted;
 	char ratio[16] = "-";
-	int width = (int)out.width - BEFORE_COMMAND;
+	int width = (int)out.width - BEFORE_COMMAND - (drawing->ranks ? OF_RANK : 0) -
+		    (drawing->users ? OF_USER : 0);
 
 	if (gets)
 		snprintf(ratio, sizeof(ratio), "%.1f", 100.0 * (double)stats->hits / (double)gets);
-	print_line(drawing, "%7u %-8.8s %8s %5s %8s %6s %6s %5s %s%6s%s %.*s", process->pid,
-		   user_name(process->user), bytes_text(stats->bytes).text,
+	print_line(drawing, "%7u %s%8s %5s %8s %6s %6s %5s %s%6s%s %.*s", process->pid,
+		   rank_and_user(process, drawing).text, bytes_text(stats->bytes).text,
 		   short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
 		   short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
 		   short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
-		   width > 8 ? width : 8, process->command);
+		   width > OF_COMMAND ? width : OF_COMMAND, process->command);
 	if (commands)
 		print_command_line(process, drawing);
 }
@@ -282,6 +316,7 @@ static void print_details(const struct process *process, struct drawing *drawing
 static void print_all(const struct processes *all, const struct wishes *wishes,
 		      struct drawing drawing)
 {
+	drawing = choose_columns(all, drawing);
 	print_head(all, wishes, &drawing);
 	for (unsigned i = 0; i < all->count; i++)
 		print_process(&all->list[i], wishes->commands, &drawing);
@@ -290,11 +325,14 @@ static void print_all(const struct processes *all, const struct wishes *wishes,
 }
 
 static const char *const key_help[] = {
-	"s        sort by the next column: pinned, regions, kept, hits, misses, pid",
+	"s        sort by the next column: pinned, regions, kept, hits, misses, pid,",
+	"         rank",
 	"c        show or hide the whole command lines",
 	"?        this text; any key leaves it",
 	"q        quit",
 	"",
+	"RANK     rank in a job of Slurm, Open MPI or MPICH, if a process has one;",
+	"         on a narrow terminal in the place of the column USER",
 	"PINNED   memory pinned now, in whole pages of 64 KiB",
 	"REGS     regions pinned now",
 	"KEPT     pinned memory that the program has freed, still in use",
@@ -308,7 +346,7 @@ static const char *const key_help[] = {
 
 static void show_help(void)
 {
-	struct drawing drawing = {true, screen_rows() - 1};
+	struct drawing drawing = {.on_screen = true};
 
 	do {
 		screen_draw_begin();
@@ -328,6 +366,7 @@ static void print_json_process(const struct process *process)
 	json_begin_object(NULL);
 	json_number("pid", process->pid);
 	json_number("uid", process->user);
+	json_rank(process->rank);
 	json_text("command", process->command);
 	json_number("since", process->began);
 	json_text("backend", stats->backend);
@@ -433,7 +472,7 @@ static int once(const struct wishes *wishes)
 	else if (wishes->openmetrics)
 		print_openmetrics(&all);
 	else
-		print_all(&all, wishes, (struct drawing){false, UINT32_MAX});
+		print_all(&all, wishes, (struct drawing){.rows = UINT32_MAX});
 	out_flush();
 	status = complain_of_missing(&all, wishes);
 	processes_free(&all);
@@ -448,7 +487,8 @@ static void follow(struct wishes *wishes)
 	while (key != 'q') {
 		look(&all, wishes, true);
 		screen_draw_begin();
-		print_all(&all, wishes, (struct drawing){true, screen_rows() - 1});
+		print_all(&all, wishes,
+			  (struct drawing){.on_screen = true, .rows = screen_rows() - 1});
 		screen_draw_end();
 		key = screen_key();
 		if (key == 's')
@@ -471,7 +511,8 @@ static bool take_sort(const char *column)
 			return true;
 		}
 	}
-	complain("--sort %s: must be one of pinned, regions, kept, hits, misses, pid", column);
+	complain("--sort %s: must be one of pinned, regions, kept, hits, misses, pid, rank",
+		 column);
 	return false;
 }
 

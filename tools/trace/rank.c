@@ -5,25 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/*
- * In the order in which they are believed. A batch script of Slurm has SLURM_PROCID=0, and all
- * ranks that its mpirun starts inherit this; so Slurm's variable counts only without the others.
- */
-static const char *const variables[] = {
-	"PMIX_RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK=", "SLURM_PROCID="};
-
-/* NO_RANK when it is not a number of a sensible size. */
-static int64_t parse_rank(const char *text)
-{
-	size_t digits = strspn(text, "0123456789");
-	int64_t rank = 0;
-
-	if (!digits || digits > 9 || text[digits])
-		return NO_RANK;
-	while (*text)
-		rank = rank * 10 + (*text++ - '0');
-	return rank;
-}
+#include "cache/trace/rank.h"
+#include "tools/base/memory.h"
 
 const char *trace_file_variable(const struct trace_file *file, const char *variable)
 {
@@ -39,12 +22,33 @@ int64_t trace_rank(const struct trace_file *file)
 {
 	int64_t rank = NO_RANK;
 
-	for (unsigned i = 0; rank < 0 && i < sizeof(variables) / sizeof(variables[0]); i++) {
-		const char *value = trace_file_variable(file, variables[i]);
+	for (const char *name = PDN_RANK_VARIABLES; *name && rank < 0; name += strlen(name) + 1) {
+		const char *value = trace_file_variable(file, name);
 
-		rank = value ? parse_rank(value) : NO_RANK;
+		rank = value ? pdn_parse_rank(value) : NO_RANK;
 	}
 	return rank;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const int64_t *one = a, *other = b;
+
+	return *one < *other ? -1 : *one > *other;
+}
+
+bool trace_ranks_are_distinct(struct trace_file *const *files, unsigned count)
+{
+	int64_t *ranks = allocate((count + 1) * sizeof(*ranks));
+	bool distinct = count != 0;
+
+	for (unsigned i = 0; i < count; i++)
+		ranks[i] = files[i]->rank;
+	sort(ranks, count, sizeof(*ranks), compare);
+	for (unsigned i = 0; i < count; i++)
+		distinct = distinct && ranks[i] != NO_RANK && (!i || ranks[i] != ranks[i - 1]);
+	release(ranks);
+	return distinct;
 }
 
 struct out_text trace_rank_text(const struct trace_file *file)

@@ -3,13 +3,17 @@
 #ifndef TRACE_RANK_H
 #define TRACE_RANK_H
 
+#include "cache/trace/rank.h"
 #include "tools/base/out.h"
 #include "tools/trace/file.h"
 
-enum { NO_RANK = -1 };
+enum { NO_RANK = PDN_NO_RANK };
 
 /* For trace_file_open(): PMIX_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK or SLURM_PROCID, or NO_RANK. */
 int64_t trace_rank(const struct trace_file *file);
+
+/* Whether all of these files have a rank, and no two the same. */
+bool trace_ranks_are_distinct(struct trace_file *const *files, unsigned count);
 
 /* ", rank 3", or "" when the rank is unknown. */
 struct out_text trace_rank_text(const struct trace_file *file);

@@ -16,6 +16,7 @@
 #include "cache/trace/journal.h"
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
+#include "tools/trace/rank.h"
 #include "tools/trace/runs.h"
 #include "tools/trace/stream.h"
 
@@ -31,6 +32,7 @@ struct reader {
 	unsigned heap_count;
 	unsigned lost_file; /* the next file whose unreported losses are returned at the end */
 	uint64_t start, span, last_ts;
+	bool ranks_are_distinct;
 	bool damaged;		       /* some file could not be opened */
 	bool ended;		       /* the files have disappeared since */
 	char text[PDN_ERROR_MAX_TEXT]; /* of the last event */
@@ -241,6 +243,7 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 	}
 	for (unsigned i = 0; i < reader->file_count; i++)
 		reader->files[i]->index = i;
+	reader->ranks_are_distinct = trace_ranks_are_distinct(reader->files, reader->file_count);
 }
 
 static struct reader *open_reader(char *const *names, unsigned count, const struct reader *before)
@@ -376,6 +379,23 @@ unsigned reader_files(const struct reader *reader)
 const struct trace_file *reader_file(const struct reader *reader, unsigned i)
 {
 	return reader->files[i];
+}
+
+bool reader_shows_ranks(const struct reader *reader)
+{
+	return reader->ranks_are_distinct && reader->file_count > 1;
+}
+
+uint64_t reader_rank_or_pid(const struct reader *reader, const struct trace_file *file)
+{
+	return reader_shows_ranks(reader) ? (uint64_t)file->rank : file->header.pid;
+}
+
+const char *reader_process_title(const struct reader *reader)
+{
+	if (reader->file_count < 2)
+		return "";
+	return reader_shows_ranks(reader) ? "    rank" : "     pid";
 }
 
 bool reader_damaged(const struct reader *reader)

@@ -48,6 +48,15 @@ bool reader_next(struct reader *reader, struct event *event);
 unsigned reader_files(const struct reader *reader);
 const struct trace_file *reader_file(const struct reader *reader, unsigned i);
 
+/*
+ * In tables of several processes a column "rank" names each by its rank, if all have one and no two
+ * the same; else a column "pid" names each by its number.
+ */
+bool reader_shows_ranks(const struct reader *reader);
+uint64_t reader_rank_or_pid(const struct reader *reader, const struct trace_file *file);
+/* The title of the column, 8 characters wide; "": there is one process, and no such column. */
+const char *reader_process_title(const struct reader *reader);
+
 /* Whether some file could not be read, or only in part. */
 bool reader_damaged(const struct reader *reader);
 /* ns from the first event to the last. */

@@ -136,3 +136,11 @@ void json_bool(const char *key, bool value)
 	next_member(key);
 	put(value ? "true" : "false", value ? 4 : 5);
 }
+
+void json_rank(int64_t rank)
+{
+	if (rank < 0)
+		json_text("rank", NULL);
+	else
+		json_number("rank", (uint64_t)rank);
+}

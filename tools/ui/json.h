@@ -18,5 +18,7 @@ void json_end_list(void);
 void json_text(const char *key, const char *text);
 void json_number(const char *key, uint64_t value);
 void json_bool(const char *key, bool value);
+/* "rank", of a process in its job; a negative one, which is unknown, becomes null. */
+void json_rank(int64_t rank);
 
 #endif

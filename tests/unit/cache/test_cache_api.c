@@ -412,6 +412,86 @@ START_TEST(nowait_does_not_wait_for_a_create)
 }
 END_TEST
 
+/* Two mappings side by side, of which the first is pinned. */
+#define SEGMENT (BASE + GIB(1))
+#define PIECE	MIB(2)
+
+static void pin_half_a_segment(void)
+{
+	fake_reserved = SEGMENT;
+	fake_reserved_size = 2 * PIECE;
+	for (unsigned i = 0; i < 2; i++)
+		watched_alloc(SEGMENT + i * PIECE, PIECE, FAKE_VMM);
+	for (unsigned i = 0; i < 3; i++) /* a thread's first hit is looked at more closely */
+		get_and_put(SEGMENT, 1);
+}
+
+static void attach_to_segment_slowly(void *arg)
+{
+	pindown_object *object;
+
+	(void)arg;
+	ck_assert_int_eq(pindown_attach(consumer, SEGMENT, 1, 0, KEY(1, 1), NULL, &object),
+			 PINDOWN_ERR_NOT_DEVICE); /* it has been unmapped */
+}
+
+static void replace_nowait(void)
+{
+	pindown_region *region;
+
+	ck_assert_int_eq(pindown_get(SEGMENT, PIECE + 1, PINDOWN_GET_NOWAIT, &region), PINDOWN_OK);
+	pindown_put(region);
+}
+
+static void find_stale_nowait(void)
+{
+	ck_assert_int_eq(nowait(AT(0)), PINDOWN_OK);
+}
+
+static void unmap_first_half(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(watched_unmap(SEGMENT, PIECE), FAKE_SUCCESS);
+}
+
+/*
+ * The object is made on a region that the get replaces, or finds stale. A wait would end at once,
+ * with a line. The free of a replaced region's memory waits instead.
+ */
+START_TEST(nowait_does_not_wait_for_a_create_on_what_it_ends)
+{
+	bool is_stale = _i;
+	struct worker freeing;
+
+	books.in_create = stand_in_create;
+	pin_half_a_segment();
+	other_starts(is_stale ? attach_slowly : attach_to_segment_slowly);
+	if (is_stale) {
+		pdn_volatile(AT(0), MIB(2));
+		ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+		fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	}
+	pdn_race_wait_ns = 0;
+	ck_assert_str_eq(stderr_of(is_stale ? find_stale_nowait : replace_nowait), "");
+	pdn_race_wait_ns = PATIENCE_NS;
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	worker_start(&freeing, unmap_first_half, NULL);
+	if (is_stale) {
+		worker_join(&freeing);
+		other_ends();
+	} else {
+		worker_wait_idle(&freeing);
+		ck_assert(!worker_is_done(&freeing));
+		gate_open(&other.go);
+		worker_join(&freeing);
+		worker_join(&other.worker);
+	}
+	ck_assert_uint_eq(fake_open_exports_of_dead(), 0);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	watched_unmap(SEGMENT + PIECE, PIECE);
+}
+END_TEST
+
 static void attach_in_create(struct books *own, pindown_region *region)
 {
 	own->in_create = NULL;
@@ -576,10 +656,6 @@ START_TEST(a_range_that_ends_in_the_middle_of_a_vector)
 }
 END_TEST
 
-/* Two mappings side by side, of which the first is pinned. */
-#define SEGMENT (BASE + GIB(1))
-#define PIECE	MIB(2)
-
 static unsigned unmapped;
 
 static void unmap_segment(const struct pindown_invalidation *what, void *arg)
@@ -601,12 +677,7 @@ START_TEST(a_region_that_has_ended_is_not_held_again)
 	size_t failed = 99;
 	int id;
 
-	fake_reserved = SEGMENT;
-	fake_reserved_size = 2 * PIECE;
-	for (unsigned i = 0; i < 2; i++)
-		watched_alloc(SEGMENT + i * PIECE, PIECE, FAKE_VMM);
-	for (unsigned i = 0; i < 3; i++) /* a thread's first hit is looked at more closely */
-		get_and_put(SEGMENT, 1);
+	pin_half_a_segment();
 	id = pindown_subscribe(unmap_segment, NULL);
 	ck_assert_int_eq(pindown_getv(ranges, 2, 0, regions, &failed), PINDOWN_ERR_NOT_DEVICE);
 	ck_assert_uint_eq(unmapped, 1);
@@ -1202,6 +1273,7 @@ static Suite *suite(void)
 	tcase_add_test(tc, nowait_does_not_wait_for_a_free);
 	tcase_add_test(tc, nowait_does_not_wait_for_a_pin);
 	tcase_add_test(tc, nowait_does_not_wait_for_a_create);
+	tcase_add_loop_test(tc, nowait_does_not_wait_for_a_create_on_what_it_ends, 0, 2);
 	tcase_add_test(tc, nowait_in_the_create_of_the_same_object_is_busy);
 	tcase_add_test(tc, nowait_with_cached_is_a_hit_or_none);
 	tc = suite_case(s, "little room", open_books_with_little_room, close_books);

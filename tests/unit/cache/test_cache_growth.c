@@ -135,6 +135,35 @@ START_TEST(a_wide_region_is_compared_less_often)
 }
 END_TEST
 
+/* ---- what was replaced unseen ---- */
+
+/*
+ * One mapping of a region over several, or of one over itself alone, is another one since, and no
+ * call told of that. The request touches all of the region, its end, or its beginning.
+ */
+START_TEST(a_union_finds_a_mapping_that_was_replaced_unseen)
+{
+	static const struct {
+		unsigned first, count, replaced, from, to;
+	} cases[] = {
+		{0, 3, 1, 2, 4}, {0, 3, 1, 0, 4}, {0, 2, 1, 0, 3}, {1, 3, 2, 0, 2},
+		{1, 1, 1, 0, 2}, {1, 2, 1, 0, 4}, {0, 3, 2, 0, 4},
+	};
+	const unsigned first = cases[_i].first, from = cases[_i].from;
+
+	map_segment();
+	pindown_put(get_over(MAPPING(first), cases[_i].count * PIECE, first, cases[_i].count));
+	ck_assert_int_eq(fake_free(MAPPING(cases[_i].replaced)), FAKE_SUCCESS);
+	fake_alloc(MAPPING(cases[_i].replaced), PIECE, FAKE_VMM);
+	expected_missed = 1;
+	pindown_put(must_get(MAPPING(from) + 1, (cases[_i].to - from) * PIECE - 1));
+	ck_assert_uint_eq(stats().missed_invalidations, 1);
+	ck_assert_uint_eq(stats().distrusted, 1);
+	ck_assert_uint_eq(stats().regions, 1);
+	unmap_segment();
+}
+END_TEST
+
 /* ---- what it can't have ---- */
 
 /*
@@ -486,6 +515,57 @@ static void unmap_second(void)
 	ck_assert_int_eq(watched_unmap(MAPPING(1), PIECE), FAKE_SUCCESS);
 }
 
+/* The memory of the segment ends once, in a callback. */
+static bool has_unmapped;
+
+static void unmap_once(void)
+{
+	if (has_unmapped)
+		return;
+	has_unmapped = true;
+	for (unsigned n = 0; n < 4; n++)
+		ck_assert_int_eq(watched_unmap(MAPPING(n), PIECE), FAKE_SUCCESS);
+}
+
+static void unmap_what_is_replaced(const struct pindown_invalidation *what, void *arg)
+{
+	(void)arg;
+	if (what->reason == PINDOWN_REASON_EVICTED)
+		unmap_once();
+}
+
+static void unmap_in_destroy(struct books *own, const struct pindown_object_end *what)
+{
+	(void)own, (void)what;
+	unmap_once();
+}
+
+/*
+ * A callback that is notified of the replacement frees the memory: a subscriber's, or the destroy
+ * of an idle object. The held object is revoked all the same.
+ */
+START_TEST(objects_on_a_replaced_region_whose_memory_ends_in_a_callback)
+{
+	setenv("PINDOWN_HELD", "revoke", 1);
+	pin_first_two();
+	pindown_object *held = must_attach(consumer, MAPPING(0), KEY(1, 1));
+	attach_and_detach(consumer, MAPPING(0), KEY(2, 1));
+	if (_i)
+		books.in_destroy = unmap_in_destroy;
+	else
+		ck_assert_int_gt(pindown_subscribe(unmap_what_is_replaced, NULL), 0);
+	pindown_put(must_get(MAPPING(2) - MIB(1), MIB(2)));
+	ck_assert(has_unmapped);
+	ck_assert_uint_eq(books.destroys, 2);
+	ck_assert_ptr_null(made_by(held)); /* its data went with it */
+	ck_assert_int_eq(books.made[0].reason, PINDOWN_REASON_FREED);
+	ck_assert_int_eq(books.made[0].in_use, 1);
+	ck_assert_uint_eq(stats().kept_bytes, 0);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	pindown_detach(held);
+}
+END_TEST
+
 /* With PINDOWN_HELD=warn there is a line when the memory of a replaced region ends, not before. */
 START_TEST(a_line_says_that_a_replaced_region_keeps_its_memory)
 {
@@ -617,6 +697,8 @@ int main(void)
 	tcase_add_test(tc, regions_beside_each_other_become_one_when_a_window_crosses);
 	tcase_add_loop_test(tc, it_reaches_over_mappings_of_its_kind_only, 0, 4);
 	tcase_add_test(tc, a_wide_region_is_compared_less_often);
+	tc = objects_case(suite, "what was replaced unseen");
+	tcase_add_loop_test(tc, a_union_finds_a_mapping_that_was_replaced_unseen, 0, 7);
 	tc = objects_case(suite, "what it can't have");
 	tcase_add_loop_test(tc, a_refused_region_leaves_the_narrower_one, 0, 4);
 	tcase_add_test(tc, pin_space_for_the_union_only);
@@ -635,6 +717,7 @@ int main(void)
 	tcase_add_test(tc, idle_objects_go_with_the_replaced_region);
 	tcase_add_test(tc, held_objects_stay_on_the_replaced_region);
 	tcase_add_loop_test(tc, objects_on_a_replaced_region_are_revoked_with_the_memory, 0, 4);
+	tcase_add_loop_test(tc, objects_on_a_replaced_region_whose_memory_ends_in_a_callback, 0, 2);
 	tcase_add_loop_test(tc, a_line_says_that_a_replaced_region_keeps_its_memory, 0, 2);
 	tc = objects_case(suite, "windows");
 	tcase_add_test(tc, a_window_replaces_those_that_it_overlaps);

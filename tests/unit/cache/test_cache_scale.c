@@ -132,6 +132,55 @@ START_TEST(with_regions_that_wait_for_their_last_put)
 }
 END_TEST
 
+/* In front of the windows, and behind them: far behind, so that a walk would take long. */
+#define BEFORE (BASE - GIB(3))
+
+static void step_free_before(void)
+{
+	step_from_here();
+	pdn_ended(pdn_end_range(BEFORE, 0));
+	step_to_here();
+}
+
+#define WINDOWED    8u
+#define LARGE	    MIB(16)
+#define LARGE_AT(i) (BASE + GIB(1) + GIB(3) * (i))
+
+static void pin_windows(unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++) {
+		fake_alloc(LARGE_AT(i), LARGE, FAKE_LINEAR);
+		get_and_put(LARGE_AT(i) + MIB(4), 1);
+	}
+}
+
+/* Allocations that are pinned by windows: a free of something else looks for them in a table. */
+START_TEST(with_windows)
+{
+	unsigned none[2], one[2], many[2];
+
+	setenv("PINDOWN_MAX_BYTES", "8M", 1);
+	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	none[0] = length_of(step_free_before);
+	none[1] = length_of(step_free_of_unknown);
+	pin_windows(0, 1);
+	one[0] = length_of(step_free_before);
+	one[1] = length_of(step_free_of_unknown);
+	pin_windows(1, WINDOWED);
+	ck_assert_uint_eq(stats().regions, 8);
+	many[0] = length_of(step_free_before);
+	many[1] = length_of(step_free_of_unknown);
+	printf("instructions of a free of something else, in front of windows: %u with none, %u "
+	       "with one, %u with many; behind them: %u, %u, %u\n",
+	       none[0], one[0], many[0], none[1], one[1], many[1]);
+	for (unsigned i = 0; i < 2; i++) {
+		ck_assert_uint_le(one[i], 8 * none[i]);
+		ck_assert_uint_le(many[i], 2 * one[i]);
+	}
+}
+END_TEST
+
 static struct gate is_told, may_go_on;
 
 static void wait_in_callback(const struct pindown_invalidation *what, void *arg)
@@ -179,6 +228,7 @@ int main(void)
 
 	tcase_add_test(tc, with_one_region_and_with_many);
 	tcase_add_test(tc, with_regions_that_wait_for_their_last_put);
+	tcase_add_test(tc, with_windows);
 	tcase_add_test(tc, with_an_invalidation_under_way);
 	return run_stepped_suite(suite);
 }

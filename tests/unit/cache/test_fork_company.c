@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "cache/base/descriptor.h"
@@ -337,6 +338,51 @@ START_TEST(a_descriptor_about_to_be_closed_is_closed_in_the_child)
 }
 END_TEST
 
+/* pdn_descriptor_identity() calls this one. */
+static void (*at_fstat)(int fd);
+
+int fstat(int fd, struct stat *st)
+{
+	if (at_fstat)
+		at_fstat(fd);
+	return (int)syscall(SYS_fstat, fd, st);
+}
+
+static unsigned looks_at_trial;
+static int trial = -1, status_of_child = -1;
+
+/* The first look at the first descriptor is when it is made, the second before it is closed. */
+static void fork_in_trial(int fd)
+{
+	if (trial < 0)
+		trial = fd;
+	if (fd != trial || ++looks_at_trial != 2)
+		return;
+	at_fstat = NULL;
+	pid_t child = (pid_t)syscall(SYS_clone, 17 /* SIGCHLD */, NULL, NULL, NULL, NULL);
+	if (child == 0) {
+		struct pindown_stats s;
+
+		EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK); /* finds out */
+		EXPECT(fcntl(fd, F_GETFD) == -1);
+		_exit(0);
+	}
+	waitpid(child, &status_of_child, 0);
+}
+
+/* Smaller pins are made to see how much fits. No flight names their descriptors. */
+START_TEST(a_descriptor_made_to_see_whether_it_fits_is_closed_in_the_child)
+{
+	fake_alloc(AT(10), MIB(16), FAKE_LINEAR);
+	fake_pin_space(MIB(8));
+	at_fstat = fork_in_trial;
+	get_and_put(AT(10), 1);
+	at_fstat = NULL;
+	ck_assert_int_eq(status_of_child, 0);
+	ck_assert_int_eq(watched_free(AT(10)), FAKE_SUCCESS);
+}
+END_TEST
+
 /*
  * A vfork child uses the parent's memory until it calls exec, and must leave everything as it is.
  */
@@ -556,6 +602,7 @@ int main(void)
 	tcase_add_test(tc, a_late_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_child_by_clone_finds_out_by_itself);
 	tcase_add_test(tc, a_descriptor_about_to_be_closed_is_closed_in_the_child);
+	tcase_add_test(tc, a_descriptor_made_to_see_whether_it_fits_is_closed_in_the_child);
 	tcase_add_test(tc, vfork_is_no_fork);
 	tcase_add_test(tc, a_fork_that_never_comes_holds_nobody_up_for_long);
 	if (CAN_STEP) {

@@ -227,6 +227,48 @@ START_TEST(a_get_without_memory_for_its_index_evicts_few)
 }
 END_TEST
 
+static struct gate told, may_end;
+
+static void stand(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	gate_open(&told);
+	gate_wait(&may_end);
+}
+
+static void flush(void *arg)
+{
+	(void)arg;
+	pindown_flush();
+}
+
+/* Another thread is unpinning a region, whose memory may be enough: that is worth a wait. */
+START_TEST(a_get_that_does_not_wait_for_memory)
+{
+	const uint64_t far = BASE - GIB(4096);
+	pindown_region *region = NULL;
+	struct worker worker;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	gate_init(&told);
+	gate_init(&may_end);
+	fake_alloc(PLACE(0), PAGE, FAKE_LINEAR);
+	fake_alloc(far, PAGE, FAKE_LINEAR);
+	get_and_put(PLACE(0), 1);
+	ck_assert_int_gt(pindown_subscribe(stand, NULL), 0);
+	worker_start(&worker, flush, NULL);
+	gate_wait(&told);
+	leave(0);
+	ck_assert_int_eq(pindown_get(far, 1, PINDOWN_GET_NOWAIT, &region), PINDOWN_ERR_WOULD_WAIT);
+	gate_open(&may_end);
+	worker_join(&worker);
+	must_refuse(far, 1, PINDOWN_ERR_NO_MEMORY);
+	leave(MIB(64));
+	get_and_put(far, 1);
+	gate_open(&may_end); /* the fixture flushes */
+}
+END_TEST
+
 /* There is no space for a large piece of the index, only for a small one. */
 START_TEST(the_limit_leaves_a_little)
 {
@@ -298,6 +340,7 @@ int main(void)
 	tcase_add_test(tc, the_limit_leaves_a_little);
 	tcase_add_test(tc, no_address_space_at_all);
 	tcase_add_test(tc, a_get_without_memory_for_its_index_evicts_few);
+	tcase_add_test(tc, a_get_that_does_not_wait_for_memory);
 	tc = fork_case(suite, "fork");
 	tcase_add_test(tc, a_child);
 	return run_suite(suite);

@@ -218,7 +218,7 @@ static bool is_unseen_without_fence(void)
 	bool seen = false;
 
 	__atomic_store_n(&pdn_briefs[number].state, PDN_DYING, PDN_BEFORE_BARRIER);
-	for (const struct pdn_thread *t = pdn_threads(); t; t = t->next)
+	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
 		seen |= __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST) == number;
 	return !seen && !pdn_region_in_use(number);
 }

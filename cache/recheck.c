@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* Comparing live regions with the driver, and ending those whose memory was freed unseen. */
+#define _GNU_SOURCE
+#include "cache/recheck.h"
+
+#include "cache/base/lock.h"
+#include "cache/driver/driver.h"
+#include "cache/index.h"
+#include "cache/invalidate.h"
+#include "cache/pindown.h"
+#include "cache/race.h"
+#include "cache/region.h"
+
+#define BATCH 64
+
+/*
+ * What a region was at the first look. It is not held for the comparison: a free of its memory in
+ * another thread would take that for a use, and return with the memory still pinned.
+ */
+struct suspect {
+	uint32_t number;
+	uint64_t base, end, buffer_id, others;
+};
+
+/* Lock held. */
+static struct suspect suspect_of(uint32_t number)
+{
+	const struct pindown_region *region = &pdn_regions[number];
+
+	return (struct suspect){.number = number,
+				.base = region->base,
+				.end = region->end,
+				.buffer_id = pdn_details_of(region)->buffer_id,
+				.others = pdn_region_others(region)};
+}
+
+static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
+{
+	unsigned n = 0;
+
+	pdn_lock();
+	for (; *from <= pdn_region_high_water() && n < BATCH; ++*from) {
+		const struct pindown_region *region = &pdn_regions[*from];
+
+		if (pdn_state_is_live(pdn_brief_of(region)->state) &&
+		    (!pool || pdn_details_of(region)->pool == pool))
+			suspects[n++] = suspect_of(*from);
+	}
+	pdn_unlock();
+	return n;
+}
+
+static bool is_still_there(const struct suspect *suspect)
+{
+	const struct pindown_region *region = &pdn_regions[suspect->number];
+
+	return pdn_state_is_live(pdn_brief_of(region)->state) && region->base == suspect->base &&
+	       region->end == suspect->end &&
+	       pdn_details_of(region)->buffer_id == suspect->buffer_id &&
+	       pdn_region_others(region) == suspect->others;
+}
+
+static void drop_if_changed(const struct suspect *suspect, const char *how)
+{
+	struct pdn_victims victims = {0};
+
+	if (pdn_driver_compare(suspect->base, suspect->end, suspect->buffer_id, suspect->others) !=
+	    PDN_FALSE)
+		return;
+	pdn_lock();
+	if (is_still_there(suspect)) {
+		victims.missed = how;
+		pdn_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
+	}
+	pdn_victims_split_idle_and_held(&victims);
+	pdn_unlock();
+	pdn_victims_dispatch(&victims);
+}
+
+void pdn_recheck_some(void *pool)
+{
+	const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
+	struct suspect suspects[BATCH];
+	uint32_t from = 1;
+	unsigned n;
+
+	pdn_lock();
+	pdn_flights_mark_lost(&all); /* the driver's answer to them may no longer be true */
+	pdn_unlock();
+	while ((n = take_suspects(suspects, &from, pool)) != 0)
+		for (unsigned i = 0; i < n; i++)
+			drop_if_changed(&suspects[i], "gone after a call that may free memory");
+}
+
+/* A look without the lock, then the lock for what it has found. */
+static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end)
+{
+	uint32_t number;
+
+	if (!pdn_index_next(at, end))
+		return false;
+	pdn_lock();
+	number = pdn_index_next(at, end);
+	if (number) {
+		*suspect = suspect_of(number);
+		*at = suspect->end;
+	}
+	pdn_unlock();
+	return number != 0;
+}
+
+void pdn_drop_changed(uint64_t begin, uint64_t end, const char *how)
+{
+	struct suspect suspect;
+
+	for (uint64_t at = begin; at < end && take_overlapping(&suspect, &at, end);)
+		drop_if_changed(&suspect, how);
+}

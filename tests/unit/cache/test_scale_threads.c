@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cost of threads: what came and went, however it ended, costs nothing from then on, and a
+ * thread gets hold counts of its own while others have theirs. Counted in records that are walked,
+ * and in instructions.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cache/base/thread.h"
+#include "cache/region.h"
+#include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/stepping.h"
+
+#define AT(i)  (BASE + MIB(2) * (i))
+#define MANY   300u
+#define AT_ALL 16u /* records of threads that ended unseen, before anybody looks for them */
+
+static unsigned walked(void)
+{
+	unsigned count = 0;
+
+	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+		count++;
+	return count;
+}
+
+/* ---- threads that are all there at once ---- */
+
+static struct gate here, may_go[MANY];
+static struct worker workers[MANY];
+
+static void get_and_stay(void *arg)
+{
+	get_and_put(AT(0), 1);
+	gate_open(&here);
+	gate_wait(arg);
+}
+
+static void start(unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++) {
+		worker_start(&workers[i], get_and_stay, &may_go[i]);
+		gate_wait(&here);
+	}
+}
+
+static void end(unsigned from, unsigned to)
+{
+	for (unsigned i = from; i < to; i++)
+		gate_open(&may_go[i]);
+	for (unsigned i = from; i < to; i++)
+		worker_join(&workers[i]);
+}
+
+static void begin(void)
+{
+	gate_init(&here);
+	for (unsigned i = 0; i < MANY; i++)
+		gate_init(&may_go[i]);
+	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
+	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
+}
+
+static void step_pin_and_flush(void)
+{
+	step_from_here();
+	get_and_put(AT(1), 1);
+	pindown_invalidate(AT(1), PAGE);
+	step_to_here();
+}
+
+static unsigned shortest(void (*stepped)(void))
+{
+	unsigned min = ~0u;
+
+	for (unsigned i = 0; i < 5; i++) {
+		unsigned length = count_instructions(stepped);
+
+		if (length < min)
+			min = length;
+	}
+	return min;
+}
+
+START_TEST(records_of_threads_that_ended_are_not_walked)
+{
+	begin();
+	get_and_put(AT(0), 1);
+	start(0, MANY);
+	ck_assert_uint_eq(walked(), 1 + MANY);
+	end(0, MANY);
+	ck_assert_uint_eq(walked(), 1);
+	ck_assert_uint_eq(stats().hits, MANY);
+	start(0, 7);
+	ck_assert_uint_eq(walked(), 8);
+	end(0, 7);
+	ck_assert_uint_eq(stats().hits, MANY + 7);
+	ck_assert_uint_eq(stats().misses, 1);
+}
+END_TEST
+
+/* A thread that came late has a record with a high number, which the walk finds at once. */
+START_TEST(one_that_lives_on_does_not_keep_the_others)
+{
+	begin();
+	start(0, MANY);
+	end(0, MANY - 1);
+	ck_assert_uint_eq(walked(), 1 + (pdn_self_tls != NULL));
+	end(MANY - 1, MANY);
+}
+END_TEST
+
+START_TEST(a_pin_and_an_invalidation_after_many_threads)
+{
+	unsigned before, after;
+
+	begin();
+	get_and_put(AT(0), 1);
+	before = shortest(step_pin_and_flush);
+	start(0, MANY);
+	end(0, MANY);
+	after = shortest(step_pin_and_flush);
+	printf("instructions of a pin and its end: %u; after %u threads: %u\n", before, MANY,
+	       after);
+	/* A word for 64 records in each walk, and a load for each stripe. */
+	ck_assert_uint_le(after, before + before / 4);
+}
+END_TEST
+
+/* ---- ways to end ---- */
+
+static void *get_and_exit(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(0), 1);
+	pthread_exit(NULL);
+}
+
+static void *get_and_be_cancelled(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(0), 1);
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+	return NULL;
+}
+
+/* No destructor runs, as for a thread that was made by clone(). */
+static void *get_and_vanish(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(0), 1);
+	syscall(SYS_exit, 0);
+	return NULL;
+}
+
+static pthread_key_t key;
+
+/* Runs again until the system gives up: the last time after pindown's own destructor. */
+static void get_at_the_end(void *arg)
+{
+	pthread_setspecific(key, arg);
+	get_and_put(AT(0), 1);
+}
+
+static void *get_in_destructors(void *arg)
+{
+	get_and_put(AT(0), 1);
+	pthread_setspecific(key, arg);
+	return NULL;
+}
+
+static unsigned walked_after(void *(*run)(void *))
+{
+	pthread_t thread;
+
+	begin();
+	get_and_put(AT(0), 1);
+	ck_assert_int_eq(pthread_key_create(&key, get_at_the_end), 0);
+	for (unsigned i = 0; i < MANY; i++) {
+		ck_assert_int_eq(pthread_create(&thread, NULL, run, &key), 0);
+		ck_assert_int_eq(pthread_join(thread, NULL), 0);
+	}
+	get_and_put(AT(0), 1);
+	ck_assert_uint_ge(stats().hits, MANY + 1);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	return walked();
+}
+
+START_TEST(threads_that_exit)
+{
+	ck_assert_uint_eq(walked_after(get_and_exit), 1);
+}
+END_TEST
+
+START_TEST(threads_that_are_cancelled)
+{
+	ck_assert_uint_eq(walked_after(get_and_be_cancelled), 1);
+}
+END_TEST
+
+START_TEST(threads_that_end_without_destructors)
+{
+	ck_assert_uint_le(walked_after(get_and_vanish), AT_ALL);
+}
+END_TEST
+
+START_TEST(threads_whose_destructors_use_the_cache)
+{
+	ck_assert_uint_le(walked_after(get_in_destructors), AT_ALL);
+}
+END_TEST
+
+START_TEST(threads_that_a_child_does_not_have)
+{
+	int status;
+	pid_t child;
+
+	begin();
+	get_and_put(AT(0), 1);
+	start(0, 100);
+	child = fork();
+	if (child == 0) {
+		struct pindown_stats now;
+
+		pdn_fork_child();
+		now = stats();
+		_exit(walked() == 1 && now.hits == 0 && now.misses == 0 ? 0 : 1);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	end(0, 100);
+}
+END_TEST
+
+/* ---- hold counts of one's own ---- */
+
+static bool has_own_counts(void)
+{
+	get_and_put(AT(0), 1);
+	return pdn_self()->stripe != PDN_STRIPE_SHARED;
+}
+
+static void ask(void *arg)
+{
+	*(bool *)arg = has_own_counts();
+}
+
+START_TEST(idle_threads_leave_others_counts_of_their_own)
+{
+	bool own = false;
+
+	begin();
+	start(0, 40);
+	in_other_thread(ask, &own);
+	ck_assert(own);
+	ck_assert(has_own_counts());
+	end(0, 40);
+}
+END_TEST
+
+/* As soon as there is one. */
+START_TEST(a_thread_that_shares_gets_counts_of_its_own)
+{
+	begin();
+	start(0, PDN_STRIPES - 1);
+	ck_assert(!has_own_counts());
+	end(0, PDN_STRIPES - 2);
+	ck_assert(has_own_counts());
+	end(PDN_STRIPES - 2, PDN_STRIPES - 1);
+}
+END_TEST
+
+/* Holds in each of the stripes, and in the shared one, keep a region until the last one goes. */
+static pindown_region *held[MANY];
+
+static void hold_and_go(void *arg)
+{
+	struct gate *gate = arg;
+
+	held[gate - may_go] = must_get(AT(0), 1);
+	gate_open(&here);
+	gate_wait(gate);
+}
+
+START_TEST(holds_in_all_stripes_are_counted)
+{
+	begin();
+	get_and_put(AT(0), 1);
+	for (unsigned i = 0; i < MANY; i++) {
+		worker_start(&workers[i], hold_and_go, &may_go[i]);
+		gate_wait(&here);
+	}
+	end(0, MANY);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	for (unsigned i = 0; i < MANY; i++) {
+		ck_assert_uint_eq(stats().kept_regions, 1);
+		pindown_put(held[i]);
+	}
+	ck_assert_uint_eq(stats().kept_regions, 0);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("cache: threads that came and went");
+	TCase *tc = cache_case(suite, "records");
+
+	tcase_add_test(tc, records_of_threads_that_ended_are_not_walked);
+	tcase_add_test(tc, one_that_lives_on_does_not_keep_the_others);
+	if (CAN_STEP)
+		tcase_add_test(tc, a_pin_and_an_invalidation_after_many_threads);
+	tcase_add_test(tc, threads_that_exit);
+	tcase_add_test(tc, threads_that_are_cancelled);
+	tcase_add_test(tc, threads_that_end_without_destructors);
+	tcase_add_test(tc, threads_whose_destructors_use_the_cache);
+	tcase_add_test(tc, threads_that_a_child_does_not_have);
+	tc = cache_case(suite, "hold counts");
+	tcase_add_test(tc, idle_threads_leave_others_counts_of_their_own);
+	tcase_add_test(tc, a_thread_that_shares_gets_counts_of_its_own);
+	tcase_add_test(tc, holds_in_all_stripes_are_counted);
+	return run_suite(suite);
+}

@@ -206,8 +206,9 @@ void settle_accounts(bool devices_too);
 
 #define CONSUMERS   3
 #define OWNERS	    2
-#define KEYS	    8 /* any two differ in one word at least, some in one only */
-#define MAX_OBJECTS 4096
+#define KEYS	    24 /* any two differ in one word at least, some in one only */
+#define MAX_OBJECTS 8192
+#define WITH_RULES  2 /* the consumer whose objects serve for less rights and narrower ranges, too */
 
 struct consumer {
 	int id; /* the last one, if it does not exist any more */
@@ -237,6 +238,9 @@ extern unsigned object_count;
 void objects_reset(void);
 struct pindown_key key_of(unsigned key);
 struct object *object_on(const struct region *r, unsigned consumer, unsigned key);
+/* Where several serve, the cache has the choice: `real` is what it has chosen, if it serves. */
+struct object *object_serving(const struct region *r, unsigned consumer, unsigned key,
+			      const pindown_object *real);
 struct object *new_object(struct region *r, unsigned consumer, unsigned key);
 void object_hold(struct object *o);
 void object_let_go(struct object *o);
@@ -281,6 +285,7 @@ struct making {
 	struct region *found;  /* the cached region */
 	struct object *object; /* the created object */
 	struct object *vain;   /* the object that was created for nothing and must be destroyed */
+	pindown_object *real;  /* attach has returned this */
 	int error;	       /* 0, or the required result */
 };
 extern struct making making;

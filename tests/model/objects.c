@@ -26,7 +26,29 @@ void objects_reset(void)
 
 struct pindown_key key_of(unsigned key)
 {
-	return (struct pindown_key){.owner = key % OWNERS, .word = {key / 2 % 2, key / 4}};
+	/* Pages; some contain others, and some overlap. */
+	static const struct {
+		uint64_t first, count;
+	} ranges[KEYS / OWNERS / 2] = {{0, 1}, {0, 2}, {0, 4}, {1, 1}, {1, 4}, {2, 2}};
+
+	return (struct pindown_key){
+		.owner = key % OWNERS,
+		.word = {key / OWNERS % 2,
+			 ranges[key / OWNERS / 2].first << 32 | ranges[key / OWNERS / 2].count}};
+}
+
+static uint64_t range_end(uint64_t word)
+{
+	return (word >> 32) + (uint32_t)word;
+}
+
+static bool serves(unsigned consumer, unsigned has, unsigned wanted)
+{
+	struct pindown_key a = key_of(has), b = key_of(wanted);
+
+	return has == wanted ||
+	       (consumer == WITH_RULES && a.owner == b.owner && a.word[0] >= b.word[0] &&
+		a.word[1] >> 32 <= b.word[1] >> 32 && range_end(a.word[1]) >= range_end(b.word[1]));
 }
 
 struct object *object_on(const struct region *r, unsigned consumer, unsigned key)
@@ -39,6 +61,28 @@ struct object *object_on(const struct region *r, unsigned consumer, unsigned key
 			return o;
 	}
 	return NULL;
+}
+
+struct object *object_serving(const struct region *r, unsigned consumer, unsigned key,
+			      const pindown_object *real)
+{
+	struct object *found = object_on(r, consumer, key);
+
+	for (unsigned i = 0; !found && i < object_count; i++) {
+		struct object *o = objects[i];
+
+		if (o->real == real && o->region == r && o->state == OBJECT_LIVE &&
+		    o->consumer == consumer && serves(consumer, o->key, key))
+			found = o;
+	}
+	for (unsigned i = 0; !found && i < object_count; i++) {
+		struct object *o = objects[i];
+
+		if (o->region == r && o->state == OBJECT_LIVE && o->consumer == consumer &&
+		    serves(consumer, o->key, key))
+			found = o;
+	}
+	return found;
 }
 
 struct object *new_object(struct region *r, unsigned consumer, unsigned key)
@@ -257,8 +301,13 @@ uint64_t objects_now(void)
 void op_consumer_add(const uint32_t n[])
 {
 	struct consumer *c = &consumers[n[0] % CONSUMERS];
-	const struct pindown_consumer ops = {
-		.name = "model", .create = saw_create, .destroy = saw_destroy, .arg = c};
+	bool has_rules = c == &consumers[WITH_RULES];
+	const struct pindown_consumer ops = {.name = "model",
+					     .create = saw_create,
+					     .destroy = saw_destroy,
+					     .arg = c,
+					     .rights = has_rules,
+					     .flags = has_rules ? PINDOWN_CONSUMER_RANGES : 0};
 	int id;
 
 	if (c->is_there)

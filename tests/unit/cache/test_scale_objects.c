@@ -57,7 +57,7 @@ static unsigned length_of(void (*stepped)(void))
 {
 	unsigned min = ~0u;
 
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < 2; i++) {
 		unsigned length = count_instructions(stepped);
 
 		if (length < min)
@@ -206,12 +206,12 @@ START_TEST(the_free_of_a_region_with_many)
 	unsigned few, many;
 
 	wide = open_wide();
-	count = 20;
+	count = 15;
 	few = count_instructions(step_free);
-	count = 200;
+	count = 150;
 	many = count_instructions(step_free);
-	printf("instructions of a free for each object: %u with 20, %u with 200\n", few / 20,
-	       many / 200);
+	printf("instructions of a free for each object: %u with 15, %u with 150\n", few / 15,
+	       many / 150);
 	ck_assert_uint_lt(many, 10 * few + few / 4);
 }
 END_TEST

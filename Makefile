@@ -142,11 +142,14 @@ $(B)/lto: Makefile
 # must be built again; functions that are only added get a version in cache/pindown.map. A preload
 # names libpindown.so, which is the file here, and a link to SONAME where it is installed.
 SONAME := libpindown.so.0
+# nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
+# four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
 # padding.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
+		-nostartfiles -Wl,-Bsymbolic-functions \
 		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)

@@ -24,62 +24,67 @@ void objects_reset(void)
 
 /* ---- the list ---- */
 
+/* Two rights, and a few ranges: some contain others, and some overlap. */
 struct pindown_key key_of(unsigned key)
 {
-	/* Pages; some contain others, and some overlap. */
 	static const struct {
-		uint64_t first, count;
-	} ranges[KEYS / OWNERS / 2] = {{0, 1}, {0, 2}, {0, 4}, {1, 1}, {1, 4}, {2, 2}};
+		unsigned first, count;
+	} ranges[KEYS / 8] = {{0, 2}, {1, 1}, {0, 4}, {1, 4}};
+	unsigned which = key / 8;
 
 	return (struct pindown_key){
 		.owner = key % OWNERS,
-		.word = {key / OWNERS % 2,
-			 ranges[key / OWNERS / 2].first << 32 | ranges[key / OWNERS / 2].count}};
+		.word = {key / 2 % 4, PINDOWN_KEY_RANGE(ranges[which].first * PINDOWN_PAGE_SIZE,
+							ranges[which].count * PINDOWN_PAGE_SIZE)}};
 }
 
-static uint64_t range_end(uint64_t word)
+/* One consumer compares keys; one has rights; and one has a right, and ranges. */
+struct pindown_consumer rules_of(unsigned consumer)
 {
-	return (word >> 32) + (uint32_t)word;
+	return (struct pindown_consumer){.name = "model",
+					 .create = saw_create,
+					 .destroy = saw_destroy,
+					 .arg = &consumers[consumer],
+					 .rights = consumer == 1   ? 3
+						   : consumer == 2 ? 2
+								   : 0,
+					 .flags = consumer == 2 ? PINDOWN_CONSUMER_RANGES : 0};
 }
 
-static bool serves(unsigned consumer, unsigned has, unsigned wanted)
+static bool reaches_over(uint64_t range, uint64_t other)
 {
-	struct pindown_key a = key_of(has), b = key_of(wanted);
+	uint64_t base = PINDOWN_KEY_RANGE_BASE(range), other_base = PINDOWN_KEY_RANGE_BASE(other);
 
-	return has == wanted ||
-	       (consumer == WITH_RULES && a.owner == b.owner && a.word[0] >= b.word[0] &&
-		a.word[1] >> 32 <= b.word[1] >> 32 && range_end(a.word[1]) >= range_end(b.word[1]));
+	return base <= other_base && other_base + PINDOWN_KEY_RANGE_LENGTH(other) <=
+					     base + PINDOWN_KEY_RANGE_LENGTH(range);
 }
 
-struct object *object_on(const struct region *r, unsigned consumer, unsigned key)
+static bool serves(unsigned consumer, unsigned key, unsigned wanted)
 {
+	const struct pindown_consumer rules = rules_of(consumer);
+	const struct pindown_key has = key_of(key), wants = key_of(wanted);
+	uint64_t rights = has.word[0] & rules.rights, asked = wants.word[0] & rules.rights;
+	bool is_wider = rules.flags && reaches_over(has.word[1], wants.word[1]);
+
+	return has.owner == wants.owner && (has.word[1] == wants.word[1] || is_wider) &&
+	       (has.word[0] & ~rules.rights) == (wants.word[0] & ~rules.rights) &&
+	       (rights & asked) == asked;
+}
+
+struct object *object_on(const struct region *r, unsigned consumer, unsigned key,
+			 const pindown_object *real)
+{
+	struct object *found = NULL;
+
 	for (unsigned i = 0; i < object_count; i++) {
 		struct object *o = objects[i];
 
-		if (o->region == r && o->state == OBJECT_LIVE && o->consumer == consumer &&
-		    o->key == key)
+		if (o->region != r || o->state != OBJECT_LIVE || o->consumer != consumer ||
+		    !serves(consumer, o->key, key))
+			continue;
+		if (o->key == key)
 			return o;
-	}
-	return NULL;
-}
-
-struct object *object_serving(const struct region *r, unsigned consumer, unsigned key,
-			      const pindown_object *real)
-{
-	struct object *found = object_on(r, consumer, key);
-
-	for (unsigned i = 0; !found && i < object_count; i++) {
-		struct object *o = objects[i];
-
-		if (o->real == real && o->region == r && o->state == OBJECT_LIVE &&
-		    o->consumer == consumer && serves(consumer, o->key, key))
-			found = o;
-	}
-	for (unsigned i = 0; !found && i < object_count; i++) {
-		struct object *o = objects[i];
-
-		if (o->region == r && o->state == OBJECT_LIVE && o->consumer == consumer &&
-		    serves(consumer, o->key, key))
+		if (!found || o->real == real)
 			found = o;
 	}
 	return found;
@@ -301,13 +306,7 @@ uint64_t objects_now(void)
 void op_consumer_add(const uint32_t n[])
 {
 	struct consumer *c = &consumers[n[0] % CONSUMERS];
-	bool has_rules = c == &consumers[WITH_RULES];
-	const struct pindown_consumer ops = {.name = "model",
-					     .create = saw_create,
-					     .destroy = saw_destroy,
-					     .arg = c,
-					     .rights = has_rules,
-					     .flags = has_rules ? PINDOWN_CONSUMER_RANGES : 0};
+	const struct pindown_consumer ops = rules_of(n[0] % CONSUMERS);
 	int id;
 
 	if (c->is_there)

@@ -113,7 +113,7 @@ static bool has_reason;
 static const char *what_follows(void)
 {
 	return pdn_config()->verify == PDN_VERIFY_NEVER
-		       ? "hits go unchecked all the same, as PINDOWN_VERIFY=never has it"
+		       ? "hits are still not checked, because PINDOWN_VERIFY is never"
 		       : "from now on every hit is checked by buffer id";
 }
 

@@ -3,9 +3,9 @@
  * Consumer objects: what consumers build on regions. Like a region's, an object's record never
  * moves, is reused under the same number, and is read without a lock.
  *
- * A region's objects form a list, newest first. A reader looks at the first few, and finds others by
- * a hash and a tree (lookup.c), between announcing the region and ending the announcement (struct
- * pdn_thread's `probing`). So a record that leaves the list of a live region is reused only
+ * A region's objects form a list, newest first. A reader looks at the first few, and finds others
+ * by a hash and a tree (lookup.c), between announcing the region and ending the announcement
+ * (struct pdn_thread's `probing`). So a record that leaves the list of a live region is reused only
  * after a heavy barrier and after the end of every announcement made before it.
  *
  * Who may touch what:
@@ -61,7 +61,7 @@ struct pindown_object {
 	bool called;	 /* DYING: its destroy callback has begun */
 } __attribute__((aligned(64)));
 
-extern struct pindown_object *pdn_objects;	/* [0] is never used */
+extern struct pindown_object *pdn_objects; /* [0] is never used */
 
 /*
  * A region's first object, for the thread that ends or has ended the region; 0: none. Many programs

@@ -52,20 +52,6 @@ static void make_wide(unsigned from, unsigned to)
 
 /* ---- instructions --------------------------------------------------------------------------- */
 
-/* The shortest of a few runs: one-time work and the code around the trap vary. */
-static unsigned length_of(void (*stepped)(void))
-{
-	unsigned min = ~0u;
-
-	for (unsigned i = 0; i < 2; i++) {
-		unsigned length = count_instructions(stepped);
-
-		if (length < min)
-			min = length;
-	}
-	return min;
-}
-
 static int asked;
 static const struct pindown_key *wanted;
 
@@ -84,7 +70,7 @@ static unsigned hit(int whose, const struct pindown_key *key)
 {
 	asked = whose;
 	wanted = key;
-	return length_of(step_hit);
+	return fewest_instructions(step_hit);
 }
 
 static void step_detach(void)
@@ -113,7 +99,7 @@ static unsigned creation(int whose, const struct pindown_key *key)
 {
 	asked = whose;
 	wanted = key;
-	return length_of(step_creation);
+	return fewest_instructions(step_creation);
 }
 
 /* The first object made, one in the middle, and the last one; and a look-up that finds none. */
@@ -126,12 +112,12 @@ START_TEST(a_hit_on_one_of_many)
 		make_exact(0, 1);
 	one = hit(consumer, KEY(PD, 0));
 	make_exact(1, FEW);
-	detach_one = length_of(step_detach);
+	detach_one = fewest_instructions(step_detach);
 	make_exact(FEW, MANY);
 	oldest = hit(consumer, KEY(PD, 0));
 	middle = hit(consumer, KEY(PD, MANY / 2));
 	newest = hit(consumer, KEY(PD, MANY - 1));
-	detach_many = length_of(step_detach);
+	detach_many = fewest_instructions(step_detach);
 	printf("instructions of a hit on one object: %u; of %u: the oldest %u, newest %u\n", one,
 	       MANY, oldest, newest);
 	ck_assert_uint_lt(oldest, 4 * one);
@@ -234,7 +220,7 @@ static unsigned last_detach_of(unsigned n)
 	watched_free(AT(1));
 	ck_assert_uint_eq(stats().kept_regions, 1);
 	count = n / 2;
-	length = length_of(step_last_detach);
+	length = fewest_instructions(step_last_detach);
 	for (unsigned i = 0; i < n; i++)
 		pindown_detach(held[i]);
 	ck_assert_uint_eq(stats().kept_regions, 0);

@@ -14,7 +14,7 @@ UNIT_RACE := test_races_pin test_races_growth test_races_free test_races_threads
 	test_races_order_objects test_races_stress
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
-	test_cache_objects_ends test_cache_growth test_misuse test_cache_api
+	test_cache_objects_ends test_cache_growth test_misuse test_cache_api test_scale_objects
 UNIT_RACE_OBJECTS := test_races_steps_objects test_races_objects test_races_owners
 UNIT_CACHE += $(UNIT_CACHE_OBJECTS)
 UNIT_RACE += $(UNIT_RACE_OBJECTS)

@@ -355,7 +355,7 @@ static void tell_of_refusal(const struct attempt *a, int error)
 
 	pdn_log_once(&said, PDN_LOG_WARN,
 		     "pindown.ko can't pin %llu bytes at 0x%llx (CUDA error %d): the driver's "
-		     "dma-buf pins this memory, and what else the module refuses",
+		     "dma-buf pins this memory instead, and any other that the module refuses",
 		     (unsigned long long)a->pin.length, (unsigned long long)a->pin.base, error);
 }
 

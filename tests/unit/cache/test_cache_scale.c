@@ -274,10 +274,10 @@ START_TEST(a_vector_takes_no_more_than_its_gets)
 		ck_assert_int_eq(pindown_getv(ranges, MANY, 0, got, NULL), PINDOWN_OK);
 		pindown_putv(got, MANY);
 	}
-	gets = length_of(step_gets);
-	vector = length_of(step_vector);
-	puts = length_of(step_puts);
-	puts_of_vector = length_of(step_puts_of_vector);
+	gets = fewest_instructions(step_gets);
+	vector = fewest_instructions(step_vector);
+	puts = fewest_instructions(step_puts);
+	puts_of_vector = fewest_instructions(step_puts_of_vector);
 	printf("instructions for %u ranges of %u regions: gets %u, vector %u; puts %u, vector %u\n",
 	       MANY, regions, gets, vector, puts, puts_of_vector);
 	ck_assert_uint_le(16 * vector, 17 * gets);

@@ -100,16 +100,8 @@ static void step_range(void)
 
 static unsigned length_of_range(unsigned count)
 {
-	unsigned min = ~0u;
-
 	present = count;
-	for (unsigned i = 0; i < 3; i++) {
-		unsigned length = count_instructions(step_range);
-
-		if (length < min)
-			min = length;
-	}
-	return min;
+	return fewest_instructions(step_range);
 }
 
 /*

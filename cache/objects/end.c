@@ -374,7 +374,7 @@ static void warn_of_held(const struct pindown_region *region, const struct held 
 	name_code(freed_at, freed, sizeof(freed));
 	pdn_log(PDN_LOG_WARN,
 		"%llu bytes of GPU memory at 0x%llx were freed%s%s while the program holds %u "
-		"registration%s of them%s%s: they stay pinned until it lets go",
+		"registration%s of them%s%s: they stay pinned until it deregisters them",
 		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
 		pdn_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
 		freed, held->all, held->all == 1 ? "" : "s",

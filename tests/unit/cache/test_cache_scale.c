@@ -220,6 +220,73 @@ START_TEST(with_regions_that_wait_for_their_last_put)
 }
 END_TEST
 
+/* ---- a vector, and the gets that it replaces ---- */
+
+#define MANY 64u
+
+static struct pindown_range ranges[MANY];
+static pindown_region *got[MANY];
+
+static void step_gets(void)
+{
+	step_from_here();
+	for (unsigned i = 0; i < MANY; i++)
+		pindown_get(ranges[i].addr, ranges[i].length, 0, &got[i]);
+	step_to_here();
+	pindown_putv(got, MANY);
+}
+
+static void step_vector(void)
+{
+	step_from_here();
+	pindown_getv(ranges, MANY, 0, got, NULL);
+	step_to_here();
+	pindown_putv(got, MANY);
+}
+
+static void step_puts(void)
+{
+	pindown_getv(ranges, MANY, 0, got, NULL);
+	step_from_here();
+	for (unsigned i = 0; i < MANY; i++)
+		pindown_put(got[i]);
+	step_to_here();
+}
+
+static void step_puts_of_vector(void)
+{
+	pindown_getv(ranges, MANY, 0, got, NULL);
+	step_from_here();
+	pindown_putv(got, MANY);
+	step_to_here();
+}
+
+/* Of one region, of eight, and of a region for each range. A compiler's choices may differ. */
+START_TEST(a_vector_takes_no_more_than_its_gets)
+{
+	const unsigned regions = _i == 0 ? 1 : _i == 1 ? 8 : MANY;
+	unsigned gets, vector, puts, puts_of_vector;
+
+	make_memory();
+	for (unsigned i = 0; i < MANY; i++)
+		ranges[i] = (struct pindown_range){AT(i * regions / MANY) + i, 1};
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(pindown_getv(ranges, MANY, 0, got, NULL), PINDOWN_OK);
+		pindown_putv(got, MANY);
+	}
+	gets = length_of(step_gets);
+	vector = length_of(step_vector);
+	puts = length_of(step_puts);
+	puts_of_vector = length_of(step_puts_of_vector);
+	printf("instructions for %u ranges of %u regions: gets %u, vector %u; puts %u, vector %u\n",
+	       MANY, regions, gets, vector, puts, puts_of_vector);
+	ck_assert_uint_le(16 * vector, 17 * gets);
+	ck_assert_uint_le(16 * puts_of_vector, 17 * puts);
+}
+END_TEST
+
+/* ---- windows ---- */
+
 /* In front of the windows, and behind them: far behind, so that a walk would take long. */
 #define BEFORE (BASE - GIB(3))
 
@@ -320,6 +387,7 @@ int main(void)
 	tcase_add_test(tc, a_flush_is_linear);
 	tcase_add_test(tc, stats_do_not_depend_on_regions);
 	tcase_add_test(tc, with_regions_that_wait_for_their_last_put);
+	tcase_add_loop_test(tc, a_vector_takes_no_more_than_its_gets, 0, 3);
 	tcase_add_test(tc, with_windows);
 	tcase_add_test(tc, with_an_invalidation_under_way);
 	return run_stepped_suite(suite);

@@ -101,25 +101,34 @@ static pthread_barrier_t start_line;
  * otherwise the slower cache would be interrupted in more of its batches.
  */
 #define MAX_BATCHES 9u
-#define SLICES	    32u
+#define SLICES	    128u
+
+/* The ns of each call in one batch, slice by slice. */
+static void time_slices(loop *measured, const struct regions *where, const uint32_t *order,
+			double *values)
+{
+	size_t slice = batch / SLICES;
+
+	for (unsigned i = 0; i < SLICES; i++) {
+		double begin = now_ns();
+
+		measured(where, order + i * slice, slice);
+		values[i] = (now_ns() - begin) / (double)slice;
+	}
+}
 
 static void *work(void *arg)
 {
 	struct worker *w = arg;
-	double values[MAX_BATCHES * SLICES], begin;
-	size_t slice = batch / SLICES, count_of_values = 0;
+	double values[MAX_BATCHES * SLICES];
 
 	peer_thread();
 	w->loop(&regions, w->order, batch);
 	for (unsigned i = 0; i < batches; i++) {
 		pthread_barrier_wait(&start_line);
-		for (unsigned j = 0; j < SLICES; j++) {
-			begin = now_ns();
-			w->loop(&regions, w->order + j * slice, slice);
-			values[count_of_values++] = (now_ns() - begin) / (double)slice;
-		}
+		time_slices(w->loop, &regions, w->order, values + i * SLICES);
 	}
-	w->ns = median(values, count_of_values);
+	w->ns = median(values, batches * SLICES);
 	return NULL;
 }
 
@@ -262,7 +271,7 @@ static void ranges(void)
 {
 	const uint64_t empty = BASE - (UINT64_C(64) << 30);
 	struct regions elsewhere = regions;
-	double values[16], begin;
+	double values[MAX_BATCHES * SLICES];
 	uint32_t *order;
 
 	register_all();
@@ -278,13 +287,10 @@ static void ranges(void)
 	elsewhere.base = empty;
 	order = make_order(0, 1, 0, 1);
 	peer_frees(&elsewhere, order, batch);
-	for (unsigned i = 0; i < batches; i++) {
-		begin = now_ns();
-		peer_frees(&elsewhere, order, batch);
-		values[i] = (now_ns() - begin) / (double)batch;
-	}
+	for (unsigned i = 0; i < batches; i++)
+		time_slices(peer_frees, &elsewhere, order, values + i * SLICES);
 	free(order);
-	print_value("free of what is not registered", 1, median(values, batches));
+	print_value("free of what is not registered", 1, median(values, batches * SLICES));
 }
 
 /* The ends of single regions, several of them between two looks at the clock. */

@@ -5,6 +5,7 @@
 #                           simulated driver build/sim/libcuda.so.1
 #   make demo               shows the stale-registration bug, without and with it
 #   make check              runs every test (check-unit, check-sim: a part of them)
+#   make check-long         the same with long rounds, and all boots of the guest
 #   make test T=index       runs one test, or those a pattern means: T='races*'
 #   make gdb T=index        starts that program under gdb, as the test runs it
 #   make kmod               builds the kernel module for the running kernel (KDIR)
@@ -12,7 +13,9 @@
 #   make check-guest-debug  the same on a kernel that checks itself, which is
 #                           built first (half an hour in all)
 #   make bench              runs the benchmarks, peers side by side; some of them:
-#                           ONLY=gets,memory... or ONLY=counts
+#                           ONLY=gets,memory..., ONLY=counts or ONLY=peers; UCX=folder
+#                           measures the UCX that is installed there
+#   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
@@ -34,16 +37,21 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# Without -j on the command line there is a compiler for each processor.
+ifeq ($(or $(MAKELEVEL),0)$(filter -j%,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 ifneq ($(V),1)
 MAKEFLAGS += --silent
 endif
 
 # The packages that the wanted target uses are installed, or asked for, before anything else.
 needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
-	bench bench-docs,$(MAKECMDGOALS))
+	bench bench-docs bench-scale,$(MAKECMDGOALS))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
-need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' .ci/need $(needed)
+need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' UCX='$(UCX)' \
+	.ci/need $(needed)
 ifneq ($(shell $(need) && echo ready),ready)
 $(error packages are missing for 'make $(needed)': see above)
 endif
@@ -142,11 +150,14 @@ $(B)/lto: Makefile
 # must be built again; functions that are only added get a version in cache/pindown.map. A preload
 # names libpindown.so, which is the file here, and a link to SONAME where it is installed.
 SONAME := libpindown.so.0
+# nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
+# four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
 # padding.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
+		-nostartfiles -Wl,-Bsymbolic-functions \
 		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)
@@ -163,7 +174,7 @@ SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so)
 SAN_RUNTIME := $(if $(findstring thread,$(SAN)),libtsan.so,$(SAN_RUNTIME))
 SAN_PRELOAD := $(if $(SAN_RUNTIME),$(shell $(CC) -print-file-name=$(SAN_RUNTIME)))
 IN_BUILD = BUILD=$(abspath $(B)) CC='$(CC)' SAN='$(SAN)' SAN_PRELOAD='$(SAN_PRELOAD)' \
-	CHECK_OPTIONAL='$(CHECK_OPTIONAL)'
+	CHECK_OPTIONAL='$(CHECK_OPTIONAL)' CHECK_LONG='$(CHECK_LONG)'
 
 # Without the Check library its tests are not built, and tests/run says so.
 unit_built := $(CHECK_UNIT)
@@ -177,6 +188,8 @@ endif
 tests: $(ALL) $(unit_built) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_WITH)
 check: tests
 	@$(IN_BUILD) tests/run $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_GUEST)
+check-long:
+	@$(MAKE) --no-print-directory check CHECK_LONG=1
 check-unit: $(ALL) $(unit_built)
 	@$(IN_BUILD) tests/run $(CHECK_UNIT)
 check-sim: $(ALL) $(CHECK_SIM) $(CHECK_WITH)
@@ -186,12 +199,16 @@ demo: $(ALL) $(DEMO_WITH)
 	@$(IN_BUILD) tests/apps/demo
 
 bench: $(ALL) $(BENCH)
-	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if \
+	@$(IN_BUILD) tests/bench/$(or $(filter counts peers,$(ONLY)),$(if \
 		$(ONLY),caches --only=$(ONLY),run))
+bench-scale: $(ALL) $(BENCH)
+	@$(IN_BUILD) tests/bench/peers --scale --only=curves,sizes
+bench-programs: $(ALL) $(BENCH)
 bench-docs: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/policies --write-docs >/dev/null
 	@$(IN_BUILD) tests/bench/caches --write-docs
 	@$(IN_BUILD) tests/bench/counts --write-docs
+	@$(IN_BUILD) tests/bench/peers --write-docs
 
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
@@ -235,4 +252,5 @@ clean:
 	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-unit check-sim demo bench bench-docs install uninstall clean
+.PHONY: all tests check check-long check-unit check-sim demo bench bench-docs bench-programs \
+	bench-scale install uninstall clean

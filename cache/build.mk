@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 CACHE_SRC := $(wildcard cache/*.c cache/*/*.c)
+# A sanitizer watches the C library's functions.
+CACHE_SRC := $(filter-out $(if $(SAN),cache/base/text.c),$(CACHE_SRC))
 LIB_SRC += $(CACHE_SRC)
 LIB_NEEDS += cache/pindown.map
 LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
@@ -8,3 +10,7 @@ LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
 CACHE_FAST := account evict get hook_events index invalidate pin race region base/lock base/barrier \
 	objects/object
 $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): ALL_CFLAGS += -Os
+
+# It defines functions that the compiler knows, and would call for its own loops.
+$(B)/obj/cache/base/text.c.o $(B)/obj/points/cache/base/text.c.o: \
+	ALL_CFLAGS += -fno-builtin -fno-tree-loop-distribute-patterns -fno-lto

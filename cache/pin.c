@@ -687,11 +687,15 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
  */
 static int wait_for_company(struct attempt *a)
 {
+	uint64_t deadline = pdn_deadline(1000000);
+
 	PDN_POINT(PIN_DUPLICATE, a->addr);
 	pdn_lock();
 	pdn_flight_end(&a->flight);
-	if (!a->flight.nowait)
-		pdn_wait_pending(pdn_deadline(1000000));
+	/* Pins of other memory settle meanwhile: they are no reason to ask the driver again. */
+	while (!a->flight.nowait && pdn_flight_is_duplicate(&a->flight) &&
+	       pdn_wait_pending(deadline))
+		;
 	pdn_unlock();
 	return a->flight.nowait ? PINDOWN_ERR_WOULD_WAIT : AGAIN;
 }
@@ -711,6 +715,12 @@ static int pin_attempt(struct attempt *a)
 	} while (result == WIDER);
 	if (result == AGAIN)
 		return wait_for_company(a);
+	/* Compared with the id from before the description: the memory may have changed since. */
+	if (result == PINDOWN_OK && a->region && !is_same_buffer(a)) {
+		pindown_put(a->region);
+		a->region = NULL;
+		return pin_retry(a);
+	}
 	if (result != PINDOWN_OK || a->region) {
 		pdn_flight_end_unlocked(&a->flight);
 		return result;

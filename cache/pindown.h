@@ -26,7 +26,11 @@
  * two. The visitors of pindown_each_region() and pindown_each_object() may do all of that.
  *
  * Threads may be cancelled at any time: pindown disables cancellation while it pins, unpins or
- * calls back, and a cancellation takes effect afterwards. A hit is no cancellation point.
+ * calls back, and a cancellation takes effect afterwards. A hit is no cancellation point. With
+ * asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) a thread may end inside a hit or a put.
+ * The call then loses at most one hold, the one that it is just taking or dropping: that region
+ * stays pinned. A region that a get or a vector's get has stored is held, so a clean-up handler
+ * puts those that are not NULL any more.
  *
  * Sections (§) are those of NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
  */

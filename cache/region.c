@@ -30,7 +30,8 @@ static struct pdn_table table = {
 };
 static struct pdn_table more = {.record_bytes = sizeof(struct pdn_details)};
 static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
-struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES, .columns = PDN_STRIPES_AT_FIRST};
+struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
+				     .columns = PDN_STRIPES_AT_FIRST};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.

@@ -147,20 +147,28 @@ TEST(fork_map_after_fork)
 	child_ends(child);
 }
 
+static int rounds(void)
+{
+	const char *text = getenv("GUEST_ROUNDS");
+	int most = slowness() > 1 ? 3000 : 10000, given = text ? atoi(text) : most;
+
+	return given < most ? given : most;
+}
+
 /*
  * Every round has a child, which inherits the descriptor and closes it at its end. Most of them
  * don't copy the parent's mappings: a fork that does takes five times as long.
  */
-TEST(ten_thousand_rounds_of_pin_and_fork, .seconds = 200)
+TEST(many_rounds_of_pin_and_fork, .seconds = 200)
 {
-	const int rounds = slowness() > 1 ? 3000 : 10000;
 	struct memory memory = gpu_alloc(PAGE, 0);
 	uint64_t foreign = gpu_count(SIM_GPU_PUTS_FOREIGN);
-	int fd = pdn_open(), i;
+	int fd = pdn_open(), i, all = rounds();
 	struct pindown_pin pin;
 	pid_t child;
 
-	for (i = 0; i < rounds; i++) {
+	check(all > 0);
+	for (i = 0; i < all; i++) {
 		works(pdn_pin(fd, memory.va, PAGE, i & 1 ? PINDOWN_PIN_PERSISTENT : 0, &pin));
 		child = i % 10 ? vfork() : fork();
 		if (child == 0)

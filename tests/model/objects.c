@@ -24,30 +24,66 @@ void objects_reset(void)
 
 /* ---- the list ---- */
 
+/* Two rights, and two ranges, of which one is wider. */
 struct pindown_key key_of(unsigned key)
 {
-	return (struct pindown_key){.owner = key % OWNERS, .word = {key / 2 % 2, key / 4}};
+	return (struct pindown_key){
+		.owner = key % OWNERS,
+		.word = {key / 2 % 4, key / 8 ? PINDOWN_KEY_RANGE(PINDOWN_PAGE_SIZE, 1)
+					      : PINDOWN_KEY_RANGE(0, PINDOWN_PAGE_SIZE + 1)}};
+}
+
+/* One consumer compares keys; one has rights; and one has a right, and ranges. */
+struct pindown_consumer rules_of(unsigned consumer)
+{
+	return (struct pindown_consumer){.name = "model",
+					 .create = saw_create,
+					 .destroy = saw_destroy,
+					 .arg = &consumers[consumer],
+					 .rights = consumer == 1   ? 3
+						   : consumer == 2 ? 2
+								   : 0,
+					 .flags = consumer == 2 ? PINDOWN_CONSUMER_RANGES : 0};
+}
+
+static bool serves(unsigned consumer, unsigned key, unsigned wanted)
+{
+	const struct pindown_consumer rules = rules_of(consumer);
+	const struct pindown_key has = key_of(key), wants = key_of(wanted);
+	uint64_t rights = has.word[0] & rules.rights, asked = wants.word[0] & rules.rights;
+	bool is_wider = rules.flags && key / 8 < wanted / 8;
+
+	return has.owner == wants.owner && (has.word[1] == wants.word[1] || is_wider) &&
+	       (has.word[0] & ~rules.rights) == (wants.word[0] & ~rules.rights) &&
+	       (rights & asked) == asked;
 }
 
 struct object *object_on(const struct region *r, unsigned consumer, unsigned key)
 {
+	struct object *newest = NULL;
+
 	for (unsigned i = 0; i < object_count; i++) {
 		struct object *o = objects[i];
 
-		if (o->region == r && o->state == OBJECT_LIVE && o->consumer == consumer &&
-		    o->key == key)
+		if (o->region != r || o->state != OBJECT_LIVE || o->consumer != consumer ||
+		    !serves(consumer, o->key, key))
+			continue;
+		if (o->key == key)
 			return o;
+		if (!newest || o->turn > newest->turn)
+			newest = o;
 	}
-	return NULL;
+	return newest;
 }
 
 struct object *new_object(struct region *r, unsigned consumer, unsigned key)
 {
+	static uint64_t turn;
 	struct object *o;
 
 	AGREE(object_count < MAX_OBJECTS, "more than %d objects in the model", MAX_OBJECTS);
 	o = objects[object_count++];
-	*o = (struct object){.region = r, .consumer = consumer, .key = key};
+	*o = (struct object){.region = r, .consumer = consumer, .key = key, .turn = ++turn};
 	r->objects++;
 	return o;
 }
@@ -257,8 +293,7 @@ uint64_t objects_now(void)
 void op_consumer_add(const uint32_t n[])
 {
 	struct consumer *c = &consumers[n[0] % CONSUMERS];
-	const struct pindown_consumer ops = {
-		.name = "model", .create = saw_create, .destroy = saw_destroy, .arg = c};
+	const struct pindown_consumer ops = rules_of(n[0] % CONSUMERS);
 	int id;
 
 	if (c->is_there)

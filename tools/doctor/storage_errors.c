@@ -42,7 +42,7 @@ bool storage_is_direct(const struct attempt *attempt)
 
 bool storage_is_absent(enum storage_road road, const struct attempt *attempt)
 {
-	return road == STORE_CUFILE && attempt->stage == STAGE_OPEN && attempt->ended &&
+	return road == STORE_CUFILE && attempt->stage == STAGE_START && attempt->ended &&
 	       attempt->source == FROM_CUFILE && attempt->error == MISSING;
 }
 

@@ -80,6 +80,7 @@ const char *attempt_step(const struct attempt *attempt)
 		[STAGE_EXPORT] = "the export",
 		[STAGE_REGISTER] = "the registration",
 		[STAGE_CONNECT] = "the connection",
+		[STAGE_START] = "the start of cuFile",
 		[STAGE_MAP] = "the mapping of the dma-buf",
 		[STAGE_FILE] = "the making of a file",
 		[STAGE_FILL] = "the filling of GPU memory",

@@ -87,10 +87,13 @@ static enum outcome play(const struct race *race, enum payers who)
 }
 
 /*
- * How often a broken round must go wrong. Unbroken rounds are as many, so they have had the same
- * chance.
+ * How often a broken round must go wrong (LONG with CHECK_LONG=1). Unbroken rounds are as many, so
+ * they have had the same chance.
  */
-#define ENOUGH	 100
+#define ENOUGH_LONG  100
+#define ENOUGH_SHORT 25
+static unsigned enough;
+
 #define PATIENCE 15 /* seconds */
 
 /*
@@ -112,8 +115,8 @@ static time_t end_of_race(enum payers who)
 
 static bool was_close(const unsigned *when_broken, enum payers who)
 {
-	return when_broken[NEITHER] >= ENOUGH &&
-	       ((who != CHANGES && who != REFUSED) || changes >= ENOUGH);
+	return when_broken[NEITHER] >= enough &&
+	       ((who != CHANGES && who != REFUSED) || changes >= enough);
 }
 
 /* Two threads meet too rarely when other programs want the processors. */
@@ -146,7 +149,7 @@ static void play_until_it_was_close(const struct race *race, enum payers who)
 	       when_broken[NEITHER]);
 	if (!was_close(when_broken, who))
 		skip_test("%s, %s: only %u of the broken rounds went wrong, %u are needed: %s",
-			  race->what, payer_names[who], when_broken[NEITHER], ENOUGH, load_text());
+			  race->what, payer_names[who], when_broken[NEITHER], enough, load_text());
 }
 
 static void come(void)
@@ -184,6 +187,7 @@ int run_order_suite(Suite *suite)
 {
 	const char *why_not = duel_why_not();
 
+	enough = wants_long_rounds() ? ENOUGH_LONG : ENOUGH_SHORT;
 	end_of_all = time(NULL) + PATIENCE_FOR_ALL;
 	if (!why_not)
 		return run_suite(suite);

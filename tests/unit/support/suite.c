@@ -5,6 +5,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 static unsigned *skipped; /* shared with the processes in which the tests run */
@@ -20,6 +22,13 @@ void skip_test(const char *why, ...)
 	va_end(args);
 	fflush(stdout);
 	__atomic_fetch_add(skipped, 1, __ATOMIC_RELAXED);
+}
+
+bool wants_long_rounds(void)
+{
+	const char *given = getenv("CHECK_LONG");
+
+	return given && strcmp(given, "1") == 0;
 }
 
 TCase *suite_case(Suite *suite, const char *name, void (*begin)(void), void (*end)(void))

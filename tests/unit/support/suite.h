@@ -3,6 +3,7 @@
 #define SUITE_H
 
 #include <check.h>
+#include <stdbool.h>
 
 /* How long the threads of a test wait for each other, also on a slow machine. */
 #define PATIENCE_NS 60000000000u
@@ -18,6 +19,9 @@ TCase *suite_case(Suite *suite, const char *name, void (*begin)(void), void (*en
  * skipped, not as passed.
  */
 void skip_test(const char *why, ...) __attribute__((format(printf, 1, 2)));
+
+/* Was the long round of the tests by chance asked for, by CHECK_LONG=1? */
+bool wants_long_rounds(void);
 
 /* Runs the whole suite and frees it. The result is main()'s. */
 int run_suite(Suite *suite);

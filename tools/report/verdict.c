@@ -89,7 +89,10 @@ static char *unknown_in(const struct trace_file *file)
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/* Appends "FILE: text" or "FILE, rank 3: text" to a list of at most MAX_NAMED files; `text` is released. */
+/*
+ * Appends "FILE: text", or "FILE, rank 3: text", to a list of at most MAX_NAMED files; `text` is
+ * released.
+ */
 static void name_file(char **list, unsigned *count, const struct trace_file *file, char *text)
 {
 	char *longer;

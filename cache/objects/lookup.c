@@ -192,8 +192,9 @@ static uint32_t reaching(uint32_t top, const struct place *place, uint64_t end, 
 	struct place here;
 	uint32_t found;
 
-	if (!top || pdn_tree_furthest(&tree, top) < end || !(*steps)--)
+	if (!top || !*steps || pdn_tree_furthest(&tree, top) < end)
 		return 0;
+	--*steps;
 	here = place_of(top);
 	if (comes_before(&here, &first))
 		return reaching(pdn_tree_load(&node->right), place, end, steps);

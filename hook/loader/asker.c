@@ -45,11 +45,12 @@ static bool is_us(const struct link_map *map)
 PDN_STARTS bool pdn_is_first_definition(const char *name)
 {
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
-		struct pdn_elf elf;
+		struct pdn_elf elf; /* complete or not */
 
 		if (is_us(map))
 			return true;
-		if (pdn_elf_read(&elf, map->l_addr, map->l_ld) && pdn_elf_defines(&elf, name))
+		pdn_elf_read(&elf, map->l_addr, map->l_ld);
+		if (pdn_elf_defines(&elf, name))
 			return false;
 	}
 	return false;
@@ -65,7 +66,8 @@ void *pdn_next_definition(const char *name)
 	     map = next_at_start(map, &index)) {
 		struct pdn_elf elf;
 
-		if (passed_us && pdn_elf_read(&elf, map->l_addr, map->l_ld))
+		pdn_elf_read(&elf, map->l_addr, map->l_ld);
+		if (passed_us)
 			found = pdn_elf_find(&elf, name);
 		passed_us |= is_us(map);
 	}

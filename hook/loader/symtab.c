@@ -39,6 +39,9 @@ PDN_STARTS bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dy
 		case DT_GNU_HASH:
 			elf->hash = in_library(base, dynamic->d_un.d_ptr);
 			break;
+		case DT_HASH: /* the number of buckets, and that of the symbols */
+			elf->symbols = ((const uint32_t *)in_library(base, dynamic->d_un.d_ptr))[1];
+			break;
 		case DT_VERSYM:
 			elf->version = in_library(base, dynamic->d_un.d_ptr);
 			break;
@@ -80,6 +83,21 @@ static bool is_default(const struct pdn_elf *elf, uint32_t index)
 	return !(elf->version && elf->version[index] & 0x8000);
 }
 
+static bool is_the(const struct pdn_elf *elf, uint32_t index, const char *name, bool any_version)
+{
+	return is_function(elf, index) && (any_version || is_default(elf, index)) &&
+	       pdn_elf_same(elf->string + elf->symbol[index].st_name, name);
+}
+
+/* The same as find(), of a library that has DT_HASH alone. */
+static uint32_t find_in_all(const struct pdn_elf *elf, const char *name, bool any_version)
+{
+	for (uint32_t i = 1; elf->symbol && elf->string && i < elf->symbols; i++)
+		if (is_the(elf, i, name, any_version))
+			return i;
+	return 0;
+}
+
 /*
  * The symbol's index, or 0. The layout of DT_GNU_HASH: number of buckets, first symbol, words of
  * the Bloom filter, its shift; the filter; the buckets; for each symbol its hash, whose lowest bit
@@ -87,18 +105,19 @@ static bool is_default(const struct pdn_elf *elf, uint32_t index)
  */
 PDN_STARTS static uint32_t find(const struct pdn_elf *elf, const char *name, bool any_version)
 {
-	const uint32_t *table = elf->hash;
-	uint32_t wanted = gnu_hash(name), buckets = table[0], from = table[1];
-	const ElfW(Addr) *filter = (const void *)&table[4];
-	const uint32_t *bucket = (const void *)&filter[table[2]];
-	const uint32_t *hash = &bucket[buckets];
+	const uint32_t *table = elf->hash, *bucket, *hash;
+	uint32_t wanted = gnu_hash(name), buckets, from;
 
+	if (!table)
+		return find_in_all(elf, name, any_version);
+	buckets = table[0];
+	from = table[1];
 	if (!buckets)
 		return 0;
+	bucket = &table[4] + table[2] * (sizeof(ElfW(Addr)) / sizeof(*table));
+	hash = &bucket[buckets];
 	for (uint32_t i = bucket[wanted % buckets]; i >= from; i++) {
-		if ((hash[i - from] | 1) == (wanted | 1) && is_function(elf, i) &&
-		    (any_version || is_default(elf, i)) &&
-		    pdn_elf_same(elf->string + elf->symbol[i].st_name, name))
+		if ((hash[i - from] | 1) == (wanted | 1) && is_the(elf, i, name, any_version))
 			return i;
 		if (hash[i - from] & 1)
 			break;

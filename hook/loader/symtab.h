@@ -20,12 +20,16 @@ struct pdn_elf {
 	const ElfW(Sym) * symbol;
 	const char *string;
 	const uint32_t *hash; /* DT_GNU_HASH */
+	uint32_t symbols;     /* how many, by DT_HASH; 0: it has none */
 	const ElfW(Half) * version;
 	const char *soname; /* "" when it has none */
 	bool symbolic;	    /* linked with -Bsymbolic: its calls of its own exports stay inside */
 };
 
-/* False when the library lacks a table that is needed. */
+/*
+ * False when the library lacks a table that is needed. If that is DT_GNU_HASH alone, functions are
+ * found all the same, among all its symbols.
+ */
 bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic);
 
 /* A function that the library itself defines, in its default version; else NULL. */

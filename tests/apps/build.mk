@@ -23,8 +23,8 @@ $(apps_obj)/table/%.c.o: tests/apps/%.c
 apps_link = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS)
 apps_libs = $(ALL_LDFLAGS) -ldl -lpthread
 apps_built := $(addprefix $(apps_bin)/,linked noplt table next plugin-linked.so plugin-table.so \
-	host constructed loader nothing regions libownmalloc.so libnested.so libregistrar.so \
-	libnext1.so libnext2.so libnext3.so)
+	host constructed loader nothing trusted regions libownmalloc.so libnested.so \
+	libregistrar.so libnext1.so libnext2.so libnext3.so libsysv.so)
 
 $(apps_bin)/linked: $(apps_linked) $(apps_cuda)
 	$(apps_link) -Wl,-z,lazy $^ -o $@ $(apps_libs)
@@ -48,7 +48,7 @@ $(apps_bin)/plugin-linked.so: $(filter-out %/main.c.o,$(apps_linked)) $(apps_cud
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 $(apps_bin)/plugin-table.so: $(filter-out %/main.c.o,$(apps_table))
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
-$(apps_bin)/host $(apps_bin)/nothing: $(apps_bin)/%: $(apps_obj)/%.c.o
+$(apps_bin)/host $(apps_bin)/nothing $(apps_bin)/trusted: $(apps_bin)/%: $(apps_obj)/%.c.o
 	$(apps_link) $^ -o $@ $(apps_libs)
 
 # A library that uses CUDA in its constructor and destructor.
@@ -60,6 +60,10 @@ $(apps_bin)/constructed: $(apps_obj)/constructed.c.o $(apps_bin)/libearly.so
 # Preloaded libraries of other projects.
 $(apps_bin)/libnext%.so: tests/apps/interposer.c
 	$(apps_link) -DINTERPOSER='"interposer $*"' $(INCLUDE) -shared $< -o $@ $(apps_libs)
+# The same with the hash table of older linkers alone.
+$(apps_bin)/libsysv.so: tests/apps/interposer.c
+	$(apps_link) -DINTERPOSER='"interposer"' $(INCLUDE) -shared $< -o $@ $(apps_libs) \
+		-Wl,--hash-style=sysv
 $(apps_bin)/libnested.so: $(patsubst %,$(apps_obj)/%.c.o,nested app) $(apps_cuda)
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 # The compiler must not turn parts of its calloc into a call of calloc.

@@ -51,15 +51,20 @@ PDN_STARTS void pdn_process_loaded(void)
 	loaded_by = getpid();
 }
 
-/* Two threads may do this at once: a child has zeroes here, or finds that it is a child. */
+/*
+ * Two threads may do this at once: a child has zeroes here, or finds that it is a child. Also in a
+ * child of a process that never came here, for its own children.
+ */
 bool pdn_process_prepare(void)
 {
-	if (is_prepared || getpid() != loaded_by)
-		return false;
+	bool is_first = !is_prepared && getpid() == loaded_by;
+
 	wipe_in_children();
-	__atomic_store_n(&pdn_here.loader_lock_works, 1, __ATOMIC_RELAXED);
-	is_prepared = true;
-	return true;
+	if (is_first) {
+		__atomic_store_n(&pdn_here.loader_lock_works, 1, __ATOMIC_RELAXED);
+		is_prepared = true;
+	}
+	return is_first;
 }
 
 bool pdn_process_has_begun(void)
@@ -87,7 +92,6 @@ void pdn_process_begin(void)
 			PDN_NOTIFY(child_begins);
 		} else {
 			pdn_process_prepare();
-			wipe_in_children(); /* also in a child of a process that never began */
 			has_begun = true;
 		}
 		/* Release: pairs with pdn_process_is_known(). */

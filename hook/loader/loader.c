@@ -21,8 +21,8 @@ static bool is_libc(const char *soname)
 }
 
 /*
- * The loader's list is read without its lock: both libraries were loaded with the program, or with us,
- * and are never unloaded, and libraries that are loaded later are appended behind them.
+ * The loader's list is read without its lock: both libraries were loaded with the program, or with
+ * us, and are never unloaded, and libraries that are loaded later are appended behind them.
  */
 void *pdn_libc_function(const char *name)
 {

@@ -21,8 +21,9 @@ UNIT_RACE += $(UNIT_RACE_OBJECTS)
 UNIT_CACHE_BIN := $(patsubst %,$(B)/unit/%,$(UNIT_CACHE) $(UNIT_RACE))
 CHECK_UNIT += $(UNIT_CACHE_BIN)
 
-# cache/build.mk has been read by now.
-CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
+# cache/build.mk has been read by now. Tests need all of the C library's strtoull() and its like.
+TESTED_CACHE := $(filter-out cache/base/text.c,$(filter cache/%,$(LIB_SRC)))
+CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(TESTED_CACHE))
 unit_support = $(patsubst %,$(B)/obj/tests/unit/support/%.c.o,$(1))
 UNIT_SUITE := $(call unit_support,suite)
 UNIT_HELPERS := $(UNIT_SUITE) $(call unit_support,cache_test asleep descriptors stepping \

@@ -13,8 +13,8 @@
 #   make check-guest-debug  the same on a kernel that checks itself, which is
 #                           built first (half an hour in all)
 #   make bench              runs the benchmarks, peers side by side; some of them:
-#                           ONLY=gets,memory..., ONLY=counts or ONLY=peers; UCX=folder
-#                           measures the UCX that is installed there
+#                           ONLY=gets,memory..., ONLY=counts or ONLY=peers;
+#                           UCX=folder measures the UCX that is installed there
 #   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
 #   make compile_commands.json   for clangd and other tools

@@ -700,6 +700,28 @@ static int wait_for_company(struct attempt *a)
 	return a->flight.nowait ? PINDOWN_ERR_WOULD_WAIT : AGAIN;
 }
 
+/*
+ * The region that another thread has pinned is one that each hit compares with the driver, and the
+ * driver was last asked before it was pinned. false: let go of; another attempt finds it stale.
+ */
+static bool is_good(struct attempt *a)
+{
+	uint32_t number = pdn_region_number(a->region);
+	bool last;
+
+	/* Relaxed: under the lock, before, it was live. */
+	if (__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) != PDN_CHECKED ||
+	    pdn_compare(a->region) != PDN_FALSE)
+		return true;
+	pdn_lock();
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
+	if (last)
+		pdn_unpin_kept(number);
+	return false;
+}
+
 static int pin_attempt(struct attempt *a)
 {
 	const struct pdn_backend *backend = NULL;
@@ -723,7 +745,7 @@ static int pin_attempt(struct attempt *a)
 	}
 	if (result != PINDOWN_OK || a->region) {
 		pdn_flight_end_unlocked(&a->flight);
-		return result;
+		return result != PINDOWN_OK || is_good(a) ? result : AGAIN;
 	}
 	if (!backend) {
 		pdn_flight_end_unlocked(&a->flight);

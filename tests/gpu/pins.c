@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Pins in parallel: 1 to 16 threads, each of which pins memory of its own again and again. First by
- * the driver's dma-buf export alone, then through pindown, if that is preloaded; and hits of another
- * thread meanwhile. What the first lines show is the driver's own lock; what the second ones add is
- * pindown's. Prints lines "NAME<tab>NANOSECONDS": the time that one pin takes its thread, the median
- * of all.
+ * the driver's dma-buf export alone, then through pindown, if that is preloaded, while another
+ * thread hits. So the first lines show the driver's own lock, and the second ones add pindown's.
+ * Prints lines "NAME<tab>NANOSECONDS": how long a thread waits for one pin, the median of all.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -88,8 +87,8 @@ static void measure(const char *what, void (*pin)(CUdeviceptr), const CUdevicept
 
 	pthread_barrier_init(&start_line, NULL, threads + 1);
 	for (unsigned i = 0; i < threads; i++) {
-		workers[i] = (struct worker){
-			.pin = pin, .at = memory[i], .times = times + i * ROUNDS};
+		workers[i] =
+			(struct worker){.pin = pin, .at = memory[i], .times = times + i * ROUNDS};
 		if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
 			stop("no thread", 0);
 	}

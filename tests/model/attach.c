@@ -95,7 +95,7 @@ int saw_create(const struct pindown_object_request *what, void **data, void *arg
 	      "an object is made for nobody");
 	r = making.region ? making.region : get_has(making.found, real);
 	AGREE(r->real == real && r->live, "an object is made on another region");
-	AGREE(!object_on(r, making.consumer, making.key), "an object is made again");
+	AGREE(!object_on(r, making.consumer, making.key, NULL), "an object is made again");
 	settle_objects(); /* all objects that ended because of the pin are destroyed by now */
 	r->making = !making.region;
 	befall(r, fate);
@@ -141,7 +141,7 @@ static int wanted_of(const struct region *r, const struct object *o)
 
 static struct object *judge_found(const struct region *r, int result)
 {
-	struct object *o = r->live ? object_on(r, making.consumer, making.key) : NULL;
+	struct object *o = r->live ? object_on(r, making.consumer, making.key, making.real) : NULL;
 	int wanted = wanted_of(r, o);
 
 	AGREE(result == wanted, "attach: %s; the model: %s", pindown_strerror(result),
@@ -188,8 +188,10 @@ static void compare_object(const struct object *o)
 
 static void finish(int result, pindown_object *real, const pindown_object *untouched)
 {
-	struct object *o = judge(result);
+	struct object *o;
 
+	making.real = real;
+	o = judge(result);
 	attempt.on = false;
 	making.region = NULL;
 	AGREE((o != NULL) == (real != untouched), "an object is written, or not");

@@ -210,8 +210,8 @@ void settle_accounts(bool devices_too);
 
 #define CONSUMERS   3
 #define OWNERS	    2
-#define KEYS	    16 /* any two differ in one word at least, some in one only */
-#define MAX_OBJECTS 4096
+#define KEYS	    32 /* any two differ in one word at least, some in one only */
+#define MAX_OBJECTS 8192
 
 struct consumer {
 	int id; /* the last one, if it does not exist any more */
@@ -231,7 +231,6 @@ struct object {
 	pindown_object *real;
 	struct region *region; /* NULL: revoked, abandoned */
 	unsigned consumer, key, holds;
-	uint64_t turn; /* objects made later have greater ones */
 	enum object_state state;
 	uint8_t reasons; /* ENDING: the reasons that would be right, as bits */
 	bool revocable;	 /* ENDING: held or not */
@@ -241,8 +240,12 @@ extern unsigned object_count;
 
 void objects_reset(void);
 struct pindown_key key_of(unsigned key);
-/* The one of this key, or else the newest that serves besides, by its consumer's rules. */
-struct object *object_on(const struct region *r, unsigned consumer, unsigned key);
+/*
+ * The one of this key, or else one that serves besides, by its consumer's rules. Where several do,
+ * the cache has the choice: `real` is what it has chosen.
+ */
+struct object *object_on(const struct region *r, unsigned consumer, unsigned key,
+			 const pindown_object *real);
 struct pindown_consumer rules_of(unsigned consumer);
 struct object *new_object(struct region *r, unsigned consumer, unsigned key);
 void object_hold(struct object *o);
@@ -288,6 +291,7 @@ struct making {
 	struct region *found;  /* the cached region */
 	struct object *object; /* the created object */
 	struct object *vain;   /* the object that was created for nothing and must be destroyed */
+	pindown_object *real;  /* attach has returned this */
 	int error;	       /* 0, or the required result */
 };
 extern struct making making;

@@ -24,13 +24,18 @@ void objects_reset(void)
 
 /* ---- the list ---- */
 
-/* Two rights, and two ranges, of which one is wider. */
+/* Two rights, and a few ranges: some contain others, and some overlap. */
 struct pindown_key key_of(unsigned key)
 {
+	static const struct {
+		unsigned first, count;
+	} ranges[KEYS / 8] = {{0, 2}, {1, 1}, {0, 4}, {1, 4}};
+	unsigned which = key / 8;
+
 	return (struct pindown_key){
 		.owner = key % OWNERS,
-		.word = {key / 2 % 4, key / 8 ? PINDOWN_KEY_RANGE(PINDOWN_PAGE_SIZE, 1)
-					      : PINDOWN_KEY_RANGE(0, PINDOWN_PAGE_SIZE + 1)}};
+		.word = {key / 2 % 4, PINDOWN_KEY_RANGE(ranges[which].first * PINDOWN_PAGE_SIZE,
+							ranges[which].count * PINDOWN_PAGE_SIZE)}};
 }
 
 /* One consumer compares keys; one has rights; and one has a right, and ranges. */
@@ -46,21 +51,30 @@ struct pindown_consumer rules_of(unsigned consumer)
 					 .flags = consumer == 2 ? PINDOWN_CONSUMER_RANGES : 0};
 }
 
+static bool reaches_over(uint64_t range, uint64_t other)
+{
+	uint64_t base = PINDOWN_KEY_RANGE_BASE(range), other_base = PINDOWN_KEY_RANGE_BASE(other);
+
+	return base <= other_base && other_base + PINDOWN_KEY_RANGE_LENGTH(other) <=
+					     base + PINDOWN_KEY_RANGE_LENGTH(range);
+}
+
 static bool serves(unsigned consumer, unsigned key, unsigned wanted)
 {
 	const struct pindown_consumer rules = rules_of(consumer);
 	const struct pindown_key has = key_of(key), wants = key_of(wanted);
 	uint64_t rights = has.word[0] & rules.rights, asked = wants.word[0] & rules.rights;
-	bool is_wider = rules.flags && key / 8 < wanted / 8;
+	bool is_wider = rules.flags && reaches_over(has.word[1], wants.word[1]);
 
 	return has.owner == wants.owner && (has.word[1] == wants.word[1] || is_wider) &&
 	       (has.word[0] & ~rules.rights) == (wants.word[0] & ~rules.rights) &&
 	       (rights & asked) == asked;
 }
 
-struct object *object_on(const struct region *r, unsigned consumer, unsigned key)
+struct object *object_on(const struct region *r, unsigned consumer, unsigned key,
+			 const pindown_object *real)
 {
-	struct object *newest = NULL;
+	struct object *found = NULL;
 
 	for (unsigned i = 0; i < object_count; i++) {
 		struct object *o = objects[i];
@@ -70,20 +84,19 @@ struct object *object_on(const struct region *r, unsigned consumer, unsigned key
 			continue;
 		if (o->key == key)
 			return o;
-		if (!newest || o->turn > newest->turn)
-			newest = o;
+		if (!found || o->real == real)
+			found = o;
 	}
-	return newest;
+	return found;
 }
 
 struct object *new_object(struct region *r, unsigned consumer, unsigned key)
 {
-	static uint64_t turn;
 	struct object *o;
 
 	AGREE(object_count < MAX_OBJECTS, "more than %d objects in the model", MAX_OBJECTS);
 	o = objects[object_count++];
-	*o = (struct object){.region = r, .consumer = consumer, .key = key, .turn = ++turn};
+	*o = (struct object){.region = r, .consumer = consumer, .key = key};
 	r->objects++;
 	return o;
 }

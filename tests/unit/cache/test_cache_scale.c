@@ -261,6 +261,13 @@ static void step_puts_of_vector(void)
 	step_to_here();
 }
 
+/* Without optimization, and with a sanitizer's code in between, there is nothing to compare. */
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+#define IS_AS_SHIPPED true
+#else
+#define IS_AS_SHIPPED false
+#endif
+
 /* Of one region, of eight, and of a region for each range. A compiler's choices may differ. */
 START_TEST(a_vector_takes_no_more_than_its_gets)
 {
@@ -280,8 +287,10 @@ START_TEST(a_vector_takes_no_more_than_its_gets)
 	puts_of_vector = fewest_instructions(step_puts_of_vector);
 	printf("instructions for %u ranges of %u regions: gets %u, vector %u; puts %u, vector %u\n",
 	       MANY, regions, gets, vector, puts, puts_of_vector);
-	ck_assert_uint_le(16 * vector, 17 * gets);
-	ck_assert_uint_le(16 * puts_of_vector, 17 * puts);
+	if (IS_AS_SHIPPED) {
+		ck_assert_uint_le(16 * vector, 17 * gets);
+		ck_assert_uint_le(16 * puts_of_vector, 17 * puts);
+	}
 }
 END_TEST
 

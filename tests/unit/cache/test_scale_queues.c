@@ -46,26 +46,13 @@ static void step_eviction(void)
 	ck_assert_int_eq(pdn_victims_dispatch(&victims), 1);
 }
 
-static unsigned length_of_eviction(void)
-{
-	unsigned min = ~0u;
-
-	for (unsigned i = 0; i < 5; i++) {
-		unsigned length = count_instructions(step_eviction);
-
-		if (length < min)
-			min = length;
-	}
-	return min;
-}
-
 static unsigned length_with(unsigned count)
 {
 	unsigned length;
 
 	make_regions(0, count, true);
 	make_regions(count, count + IDLE, false);
-	length = length_of_eviction();
+	length = fewest_instructions(step_eviction);
 	let_go(0, count);
 	return length;
 }
@@ -97,11 +84,11 @@ START_TEST(used_and_held_regions_do_not_make_evictions_longer)
 		for (unsigned i = 40; i < REGIONS - IDLE; i++)
 			get_and_put(AT(i), 1);
 	make_regions(REGIONS - IDLE, REGIONS, false);
-	many = length_of_eviction();
+	many = fewest_instructions(step_eviction);
 	let_go(40, REGIONS - IDLE);
 	ck_assert_int_eq(pindown_flush(), REGIONS - 40 - 5);
 	make_regions(REGIONS - IDLE, REGIONS, false);
-	few = length_of_eviction();
+	few = fewest_instructions(step_eviction);
 	ck_assert_uint_le(many, few + few / 2);
 	let_go(0, 40);
 }

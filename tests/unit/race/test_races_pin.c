@@ -670,7 +670,7 @@ static void let_them_pin(struct pinner *pinners)
 		worker_join(&pinners[i].worker);
 }
 
-/* Other memory is hit, put and freed meanwhile: if any of it waited for a pin, it would for good. */
+/* Other memory is hit, put and freed meanwhile; what waited for a pin would wait for ever. */
 START_TEST(hits_and_frees_do_not_wait_for_a_queue_of_pins)
 {
 	const uint64_t idle = BASE + GIB(1), used = BASE + GIB(2), unknown = BASE + GIB(3);

@@ -13,7 +13,9 @@
 #   make check-guest-debug  the same on a kernel that checks itself, which is
 #                           built first (half an hour in all)
 #   make bench              runs the benchmarks, peers side by side; some of them:
-#                           ONLY=gets,memory... or ONLY=counts
+#                           ONLY=gets,memory..., ONLY=counts or ONLY=peers;
+#                           UCX=folder measures the UCX that is installed there
+#   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
@@ -46,10 +48,11 @@ endif
 
 # The packages that the wanted target uses are installed, or asked for, before anything else.
 needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
-	bench bench-docs,$(MAKECMDGOALS))
+	bench bench-docs bench-scale,$(MAKECMDGOALS))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
-need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' .ci/need $(needed)
+need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' UCX='$(UCX)' \
+	.ci/need $(needed)
 ifneq ($(shell $(need) && echo ready),ready)
 $(error packages are missing for 'make $(needed)': see above)
 endif
@@ -148,11 +151,14 @@ $(B)/lto: Makefile
 # must be built again; functions that are only added get a version in cache/pindown.map. A preload
 # names libpindown.so, which is the file here, and a link to SONAME where it is installed.
 SONAME := libpindown.so.0
+# nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
+# four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
 # padding.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
+		-nostartfiles -Wl,-Bsymbolic-functions \
 		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)
@@ -194,12 +200,16 @@ demo: $(ALL) $(DEMO_WITH)
 	@$(IN_BUILD) tests/apps/demo
 
 bench: $(ALL) $(BENCH)
-	@$(IN_BUILD) tests/bench/$(if $(filter counts,$(ONLY)),counts,$(if \
+	@$(IN_BUILD) tests/bench/$(or $(filter counts peers,$(ONLY)),$(if \
 		$(ONLY),caches --only=$(ONLY),run))
+bench-scale: $(ALL) $(BENCH)
+	@$(IN_BUILD) tests/bench/peers --scale --only=curves,sizes
+bench-programs: $(ALL) $(BENCH)
 bench-docs: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/policies --write-docs >/dev/null
 	@$(IN_BUILD) tests/bench/caches --write-docs
 	@$(IN_BUILD) tests/bench/counts --write-docs
+	@$(IN_BUILD) tests/bench/peers --write-docs
 
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
@@ -243,5 +253,5 @@ clean:
 	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-long check-unit check-sim demo bench bench-docs install uninstall \
-	clean
+.PHONY: all tests check check-long check-unit check-sim demo bench bench-docs bench-programs \
+	bench-scale install uninstall clean

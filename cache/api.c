@@ -54,9 +54,9 @@ PDN_EXPORT const char *pindown_strerror(int result)
 	case PINDOWN_ERR_NO_DMABUF:
 		return "the backend in use has no dma-buf descriptors";
 	case PINDOWN_ERR_DEADLOCK:
-		return "another thread that may wait for this one does the same";
+		return "waiting would never end: another thread may be waiting for this one";
 	case PINDOWN_ERR_WOULD_WAIT:
-		return "another thread is freeing or pinning the memory, and the call was not to "
+		return "another thread is freeing or pinning the memory, and the call must not "
 		       "wait";
 	case PINDOWN_ERR_TIMED_OUT:
 		return "another thread has been at work on the memory for too long";

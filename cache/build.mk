@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: MIT
 CACHE_SRC := $(wildcard cache/*.c cache/*/*.c)
+# A sanitizer watches the C library's functions.
+CACHE_SRC := $(filter-out $(if $(SAN),cache/base/text.c),$(CACHE_SRC))
 LIB_SRC += $(CACHE_SRC)
 LIB_NEEDS += cache/pindown.map
 LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
 
 # The library is in every process: where time is no matter, room is. Time matters to hits and frees.
-CACHE_FAST := account evict get hook_events index invalidate pin race region base/lock base/barrier \
-	objects/object
+CACHE_FAST := account evict get hook_events index invalidate race base/lock \
+	base/barrier objects/object objects/lookup
 $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): ALL_CFLAGS += -Os
+
+# It defines functions that the compiler knows, and would call for its own loops.
+$(B)/obj/cache/base/text.c.o $(B)/obj/points/cache/base/text.c.o: \
+	ALL_CFLAGS += -fno-builtin -fno-tree-loop-distribute-patterns -fno-lto

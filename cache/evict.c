@@ -374,8 +374,7 @@ static uint32_t newcomers_to_keep(void)
 
 static bool evict_idle(struct pdn_victims *victims, int device)
 {
-	bool too_many = live[NEWCOMERS].bytes >=
-			(live[NEWCOMERS].bytes + live[SETTLED].bytes) / 10;
+	bool too_many = live[NEWCOMERS].bytes >= (live[NEWCOMERS].bytes + live[SETTLED].bytes) / 10;
 
 	return (too_many && evict_newcomer(victims, device, newcomers_to_keep())) ||
 	       evict_settled(victims, device) || evict_newcomer(victims, device, 0) ||

@@ -221,8 +221,8 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t
 	remembered = remember(&export);
 	trace_export(&export, caller);
 	if (!remembered)
-		pdn_trace_error("a dma-buf of the program's is not watched: there are too many",
-				addr, size, 0);
+		pdn_trace_error("a dma-buf of the program is not watched: there are too many", addr,
+				size, 0);
 	errno = saved;
 }
 

@@ -16,6 +16,7 @@
 #include "cache/base/notify.h"
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
+#include "cache/base/visible.h"
 #include "cache/driver/driver.h"
 #include "cache/evict.h"
 #include "cache/foreign_dmabufs.h"
@@ -56,8 +57,7 @@ static void abandon_all(void)
 
 static void begin_again(void)
 {
-	if (pdn_hook_fork_child)
-		pdn_hook_fork_child();
+	PDN_NOTIFY(hook_begins_again);
 	if (pdn_region_limit)
 		pdn_index_reset();
 	pdn_region_fork_child();
@@ -103,7 +103,7 @@ void pdn_fork_child(void)
 
 /* ---- exit ----------------------------------------------------------------------------------- */
 
-void pdn_exiting(void)
+PDN_STARTS void pdn_exiting(void)
 {
 	pdn_driver_forget();
 	pdn_trace_close();

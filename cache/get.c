@@ -295,7 +295,7 @@ static void __attribute__((noinline, cold)) put_what(struct pindown_region *regi
 			     (const void *)region);
 }
 
-PDN_EXPORT void pindown_put(struct pindown_region *region)
+static inline __attribute__((always_inline)) void put_quickly(struct pindown_region *region)
 {
 	const struct pdn_thread *self = pdn_self_tls;
 	/* Not yet cut to 32 bits: NULL is far outside. */
@@ -322,69 +322,108 @@ PDN_EXPORT void pindown_put(struct pindown_region *region)
 		put_slow(number);
 }
 
+PDN_EXPORT void pindown_put(struct pindown_region *region)
+{
+	put_quickly(region);
+}
+
 /* ---- vectors ------------------------------------------------------------------------------ */
 
 /* By these names, calls from here are direct: programs may replace the exported ones. */
 extern __typeof__(pindown_get) get_one __attribute__((alias("pindown_get"), visibility("hidden")));
 extern __typeof__(pindown_put) put_one __attribute__((alias("pindown_put"), visibility("hidden")));
 
-/*
- * Hold a region once more that this thread has just got. It needs no announcement: the first hold
- * keeps the region from being unpinned. A state that is live still pairs with set_state() in
- * invalidate.c: the free has not passed its barrier yet, and so not reached the driver.
- */
-static inline bool hold_again(struct pdn_brief *brief, uint64_t addr, uint64_t length)
-{
-	struct pdn_thread *self = pdn_self_tls;
+/* The region that a vector has got last by a plain hit; 0: none. */
+struct last_hit {
+	uint32_t number;
+	bool repeats; /* the hit before was one of the same region */
+};
 
-	/* Length 0 wraps to the largest length, which fits in no region. */
-	if (length - 1 >= ~0ull / 2 || !has_pages(brief, addr, length) ||
-	    __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST) != PDN_LIVE || !self || !self->holds ||
-	    pdn_thread_counts_down(self))
+/*
+ * Hold that region once more. It needs no announcement: the first hold keeps the region from being
+ * unpinned. A state that is live still pairs with set_state() in invalidate.c: the free has not
+ * passed its barrier yet, and so not reached the driver.
+ */
+static inline bool hold_again(struct pdn_thread *self, uint32_t number, uint64_t addr,
+			      uint64_t length)
+{
+	if (__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_SEQ_CST) != PDN_LIVE ||
+	    !has_pages(&pdn_briefs[number], addr, length))
 		return false;
-	pdn_hold_own(self->holds, (uint32_t)(brief - pdn_briefs), 1);
-	pdn_touch(brief);
-	pdn_count(&self->counters->hits);
+	pdn_hold_own(self->holds, number, 1);
 	return true;
+}
+
+/*
+ * As pindown_get() does it, where that is all. The index is not asked for a range that follows two
+ * of one region: that would cost a vector of many regions more than single gets.
+ */
+static inline __attribute__((always_inline)) bool hold_plain(struct pdn_thread *self, uint64_t addr,
+							     uint64_t length, struct last_hit *last)
+{
+	uint32_t number, state;
+
+	if (last->repeats && hold_again(self, last->number, addr, length))
+		return true;
+	number = pdn_index_peek(addr);
+	if (unlikely((int32_t)number <= 0))
+		return false;
+	last->repeats = number == last->number;
+	last->number = number;
+	return last->repeats
+		       ? hold_again(self, number, addr, length)
+		       : hold_if(self, true, number, &pdn_briefs[number], addr, length, &state);
+}
+
+/* Of n ranges the one at `at` has failed. In this order: what is not NULL is held at any moment. */
+static int __attribute__((noinline, cold))
+give_up(struct pindown_region **regions, size_t n, size_t at, size_t *failed, int result)
+{
+	if (failed)
+		*failed = at;
+	for (size_t k = 0; k < n; k++) {
+		struct pindown_region *region = regions[k];
+
+		__atomic_store_n(&regions[k], NULL, __ATOMIC_RELAXED);
+		if (k < at)
+			put_one(region);
+	}
+	return result;
 }
 
 PDN_EXPORT int pindown_getv(const struct pindown_range *ranges, size_t n, unsigned flags,
 			    struct pindown_region **regions, size_t *failed)
 {
-	struct pdn_brief none = {0}, *brief = &none; /* of the region before */
-	int result = PINDOWN_OK;
-	size_t i;
+	struct pdn_thread *self = pdn_self_tls;
+	struct last_hit last = {0};
 
-	if (n && (!ranges || !regions)) {
-		result = PINDOWN_ERR_INVALID;
-		n = 0;
-	}
-	for (i = 0; i < n && result == PINDOWN_OK; i++) {
-		if (hold_again(brief, ranges[i].addr, ranges[i].length)) {
-			regions[i] = regions[i - 1];
+	if (n && (!ranges || !regions))
+		return give_up(regions, 0, 0, failed, PINDOWN_ERR_INVALID);
+	for (size_t i = 0; i < n; i++) {
+		uint64_t addr = ranges[i].addr, length = ranges[i].length;
+		int result;
+
+		if (likely(self && self->holds && !(flags & ~PDN_GET_FLAGS)) &&
+		    likely(length - 1 < ~0ull / 2) && likely(!pdn_thread_counts_down(self)) &&
+		    likely(hold_plain(self, addr, length, &last))) {
+			pdn_touch(&pdn_briefs[last.number]);
+			pdn_count(&self->counters->hits);
+			regions[i] = &pdn_regions[last.number];
 			continue;
 		}
-		result = get_one(ranges[i].addr, ranges[i].length, flags, &regions[i]);
-		if (result == PINDOWN_OK)
-			brief = pdn_brief_of(regions[i]);
+		result = get_one(addr, length, flags, &regions[i]);
+		if (result != PINDOWN_OK)
+			return give_up(regions, n, i, failed, result);
+		last = (struct last_hit){0};
+		self = pdn_self_tls;
 	}
-	if (result == PINDOWN_OK)
-		return result;
-	i -= n != 0; /* this one */
-	if (failed)
-		*failed = i;
-	for (size_t k = 0; k < n; k++) {
-		if (k < i)
-			put_one(regions[k]);
-		regions[k] = NULL;
-	}
-	return result;
+	return PINDOWN_OK;
 }
 
 PDN_EXPORT void pindown_putv(struct pindown_region *const *regions, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		put_one(regions[i]);
+		put_quickly(regions[i]);
 }
 
 /* ---- accessors ---------------------------------------------------------------------------- */

@@ -334,7 +334,6 @@ static void let_go(uint32_t number)
  */
 static void tell_all(uint32_t number, const char *missed, bool in_use)
 {
-	PDN_POINT(END_TELLING, pdn_region_base_now(number));
 	if (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_MISSED)
 		pdn_tell_of_miss(&pdn_regions[number], missed);
 	if (!is_abandoned(number))
@@ -386,6 +385,7 @@ int pdn_victims_dispatch_some(struct pdn_victims *victims)
 		next = pdn_details[number].victim;
 		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]))
 			give_back(&unpinned, false);
+		PDN_POINT(END_TELLING, pdn_region_base_now(number));
 		if (!(quiet && has_only_a_pin(number)) &&
 		    ends_in_company(number, victims->missed, &unpinned))
 			continue;

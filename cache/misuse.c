@@ -85,7 +85,7 @@ static bool is_to_be_said(void)
 	uint32_t before = __atomic_fetch_add(&reports, 1, __ATOMIC_RELAXED);
 
 	if (before == MAX_REPORTS)
-		pdn_log(PDN_LOG_ERROR, "no more of these is said");
+		pdn_log(PDN_LOG_ERROR, "no further mistakes are reported");
 	return before < MAX_REPORTS;
 }
 

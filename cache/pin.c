@@ -355,7 +355,7 @@ static void tell_of_refusal(const struct attempt *a, int error)
 
 	pdn_log_once(&said, PDN_LOG_WARN,
 		     "pindown.ko can't pin %llu bytes at 0x%llx (CUDA error %d): the driver's "
-		     "dma-buf pins this memory, and what else the module refuses",
+		     "dma-buf pins this memory instead, and any other that the module refuses",
 		     (unsigned long long)a->pin.length, (unsigned long long)a->pin.base, error);
 }
 
@@ -687,13 +687,39 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
  */
 static int wait_for_company(struct attempt *a)
 {
+	uint64_t deadline = pdn_deadline(1000000);
+
 	PDN_POINT(PIN_DUPLICATE, a->addr);
 	pdn_lock();
 	pdn_flight_end(&a->flight);
-	if (!a->flight.nowait)
-		pdn_wait_pending(pdn_deadline(1000000));
+	/* Pins of other memory settle meanwhile: they are no reason to ask the driver again. */
+	while (!a->flight.nowait && pdn_flight_is_duplicate(&a->flight) &&
+	       pdn_wait_pending(deadline))
+		;
 	pdn_unlock();
 	return a->flight.nowait ? PINDOWN_ERR_WOULD_WAIT : AGAIN;
+}
+
+/*
+ * The region that another thread has pinned is one that each hit compares with the driver, and the
+ * driver was last asked before it was pinned. false: let go of; another attempt finds it stale.
+ */
+static bool is_good(struct attempt *a)
+{
+	uint32_t number = pdn_region_number(a->region);
+	bool last;
+
+	/* Relaxed: under the lock, before, it was live. */
+	if (__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) != PDN_CHECKED ||
+	    pdn_compare(a->region) != PDN_FALSE)
+		return true;
+	pdn_lock();
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	last = pdn_region_take_kept(number);
+	pdn_unlock();
+	if (last)
+		pdn_unpin_kept(number);
+	return false;
 }
 
 static int pin_attempt(struct attempt *a)
@@ -711,9 +737,15 @@ static int pin_attempt(struct attempt *a)
 	} while (result == WIDER);
 	if (result == AGAIN)
 		return wait_for_company(a);
+	/* Compared with the id from before the description: the memory may have changed since. */
+	if (result == PINDOWN_OK && a->region && !is_same_buffer(a)) {
+		pindown_put(a->region);
+		a->region = NULL;
+		return pin_retry(a);
+	}
 	if (result != PINDOWN_OK || a->region) {
 		pdn_flight_end_unlocked(&a->flight);
-		return result;
+		return result != PINDOWN_OK || is_good(a) ? result : AGAIN;
 	}
 	if (!backend) {
 		pdn_flight_end_unlocked(&a->flight);

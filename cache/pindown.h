@@ -26,7 +26,11 @@
  * two. The visitors of pindown_each_region() and pindown_each_object() may do all of that.
  *
  * Threads may be cancelled at any time: pindown disables cancellation while it pins, unpins or
- * calls back, and a cancellation takes effect afterwards. A hit is no cancellation point.
+ * calls back, and a cancellation takes effect afterwards. A hit is no cancellation point. With
+ * asynchronous cancellation (PTHREAD_CANCEL_ASYNCHRONOUS) a thread may end inside a hit or a put.
+ * The call then loses at most one hold, the one that it is just taking or dropping: that region
+ * stays pinned. A region that a get or a vector's get has stored is held, so a clean-up handler
+ * puts those that are not NULL any more.
  *
  * Sections (§) are those of NVIDIA's "Developing a Linux Kernel Module using GPUDirect RDMA".
  */
@@ -67,7 +71,7 @@ enum pindown_result {
 	PINDOWN_ERR_DRIVER = -11, /* the CUDA driver refused; pindown_driver_error() has its code */
 	PINDOWN_ERR_NO_MEMORY = -12,  /* no host memory for the cache's own records */
 	PINDOWN_ERR_NO_DMABUF = -13,  /* the backend in use has no dma-buf descriptors */
-	PINDOWN_ERR_DEADLOCK = -14,   /* another thread that may wait for this one is at work */
+	PINDOWN_ERR_DEADLOCK = -14,   /* a wait would never end: a thread waits for this one */
 	PINDOWN_ERR_WOULD_WAIT = -15, /* PINDOWN_GET_NOWAIT: another thread is at work on it */
 	PINDOWN_ERR_TIMED_OUT = -16,  /* another thread was at work for longer than a call waits */
 };
@@ -106,7 +110,7 @@ typedef struct pindown_region pindown_region;
  *         PINDOWN_ERR_WOULD_WAIT. A pin in this thread may still be made
  * region  out: the region, held until pindown_put(). Unchanged on failure.
  *
- * A hit takes no lock and makes no system call. It calls the driver only for one hit in some 4096;
+ * A hit takes no lock and makes no system call. It calls the driver for about one hit in 4096;
  * and for each hit if the region is volatile, if a free may have been missed, or if
  * PINDOWN_VERIFY=always. A miss calls the driver, sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS (§2.7) and
  * pins the whole allocation. If the pin space or the budget is too small for that, it pins a part
@@ -305,7 +309,7 @@ struct pindown_consumer {
 	 * that free waits for this function to return (two seconds at most), and the object is
 	 * destroyed again. A descriptor that it gets from pindown_region_dmabuf() is valid until it
 	 * returns. After it has returned 0 the descriptor is closed, since an import holds the
-	 * buffer without it; so many registered regions do not use up the process's descriptors. A
+	 * buffer without it: even many registered regions don't use up the process's descriptors. A
 	 * consumer that needs the descriptor for longer duplicates it.
 	 */
 	int (*create)(const struct pindown_object_request *what, void **data, void *arg);

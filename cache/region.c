@@ -14,23 +14,24 @@
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pdn_details) == 96, "together 128");
 _Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
-_Static_assert(PDN_STRIPES_AT_FIRST + 1 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
+_Static_assert(PDN_STRIPES_AT_FIRST + 2 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
 
 struct pindown_region *pdn_regions;
 struct pdn_details *pdn_details;
 struct pdn_brief *pdn_briefs;
 uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPES];
-uint32_t *pdn_objects_of;
+uint32_t *pdn_objects_of, *pdn_object_trees;
 uint32_t pdn_region_limit, pdn_put_limit;
 bool pdn_debugging;
 
 static struct pdn_table table = {
 	.record_bytes = sizeof(struct pindown_region),
-	.columns = PDN_STRIPES_AT_FIRST + 1,
+	.columns = PDN_STRIPES_AT_FIRST + 2,
 };
 static struct pdn_table more = {.record_bytes = sizeof(struct pdn_details)};
 static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
-struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES, .columns = PDN_STRIPES_AT_FIRST};
+struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
+				     .columns = PDN_STRIPES_AT_FIRST};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.
@@ -49,6 +50,7 @@ static void __attribute__((noinline, cold)) publish_table(void)
 	for (unsigned s = 0; s < PDN_STRIPES_AT_FIRST; s++)
 		pdn_holds[s] = table.column[s];
 	pdn_objects_of = table.column[PDN_STRIPES_AT_FIRST];
+	pdn_object_trees = table.column[PDN_STRIPES_AT_FIRST + 1];
 	pdn_regions = (struct pindown_region *)(void *)table.records;
 	pdn_details = (struct pdn_details *)(void *)more.records;
 	pdn_briefs = (struct pdn_brief *)(void *)briefs.records;

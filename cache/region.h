@@ -138,6 +138,7 @@ static inline uint64_t pdn_region_others(const struct pindown_region *region)
  */
 #define PDN_OBJECT_BYTES 64
 extern uint32_t *pdn_objects_of;
+extern uint32_t *pdn_object_trees; /* see objects/lookup.c */
 extern struct pdn_table pdn_object_table;
 
 /* Hold counts, by stripe and number: of regions, and of their objects. */

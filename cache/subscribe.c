@@ -146,8 +146,8 @@ static void callback_quits(void *arg)
 	struct call *here = arg;
 
 	pdn_log_once(&said, PDN_LOG_ERROR,
-		     "a subscriber has ended its thread (pthread_exit): what it was told of stays "
-		     "pinned");
+		     "a subscriber has ended its thread (pthread_exit): the region that it was "
+		     "notified of stays pinned");
 	calls = here->outer;
 	leave(&subscribers[here->place]);
 	pdn_thread_quits();

@@ -30,7 +30,7 @@ enum trust {
 };
 
 /* Changed under the lock; pdn_is_distrusted() reads it without. */
-static uint32_t trust;
+static PDN_AT_LOAD uint32_t trust;
 
 bool pdn_is_distrusted(void)
 {
@@ -76,10 +76,20 @@ static void change_trust(enum trust to)
 	pdn_account_trust();
 }
 
-void pdn_set_intercepting(bool yes)
+PDN_STARTS void pdn_set_intercepting(bool yes)
 {
 	PDN_UNCANCELLED;
+	uint32_t before = NOT_WATCHED;
 
+	/*
+	 * At load nothing is cached or published yet, as a rule, and no lock is taken. If another
+	 * thread pins just now, that region is checked at each hit.
+	 */
+	if (yes && !pdn_process_has_begun()) {
+		__atomic_compare_exchange_n(&trust, &before, WATCHED, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+		return;
+	}
 	pdn_lock();
 	if (trust != DISTRUSTED)
 		change_trust(yes ? WATCHED : NOT_WATCHED);
@@ -103,7 +113,7 @@ static bool has_reason;
 static const char *what_follows(void)
 {
 	return pdn_config()->verify == PDN_VERIFY_NEVER
-		       ? "hits go unchecked all the same, as PINDOWN_VERIFY=never has it"
+		       ? "hits are still not checked, because PINDOWN_VERIFY is never"
 		       : "from now on every hit is checked by buffer id";
 }
 

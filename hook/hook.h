@@ -127,6 +127,9 @@ struct pdn_loader {
 const struct pdn_loader *pdn_loader(void);
 const struct pdn_loader *pdn_loader_of_libc(void);
 
+/* A function of the C library, past every interposer; NULL when it has none of that name. */
+void *pdn_libc_function(const char *name);
+
 /* Our own stubs, by hidden names: the exported names may be bound to another library's. */
 void *pdn_stub_dlsym(void *, const char *);
 void *pdn_stub_dlvsym(void *, const char *, const char *);

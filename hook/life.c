@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What happens at the library's load, the first use of the driver, a fork, and the exit. */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
-#include <link.h>
 #include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "hook/loader/asker.h"
@@ -15,63 +12,6 @@
 #include "cache/base/process.h"
 #include "hook/cuda/records.h"
 #include "hook/verbs/verbs.h"
-
-/* ---- does the library intercept the calls? ----------------------------------------------- */
-
-/* The library whose own definition a look-up by `handle` finds; NULL if there is none. */
-static const void *definer(void *handle, const char *name, const void **definition)
-{
-	const ElfW(Sym) *symbol = NULL;
-	Dl_info info;
-
-	*definition = pdn_loader_of_libc()->dlsym(handle, name);
-	if (!*definition) {
-		dlerror();
-		return NULL;
-	}
-	if (!dladdr1(*definition, &info, (void **)&symbol, RTLD_DL_SYMENT))
-		return NULL;
-	/*
-	 * A program that is not position independent has a stub of its own for a function whose
-	 * address it takes.
-	 */
-	if (symbol && symbol->st_shndx == SHN_UNDEF)
-		return NULL;
-	return info.dli_fbase;
-}
-
-/*
- * Are the program's calls bound to this definition? They are bound to pindown's if the library is
- * preloaded, or linked before the driver; in a process that loaded it later they are not.
- */
-static bool is_bound_to(const char *name, const void *wanted)
-{
-	void *program = pdn_loader_of_libc()->dlopen(NULL, RTLD_LAZY);
-	const struct link_map *map = program;
-	const void *definition;
-
-	if (!program)
-		return false;
-	if (definer(program, name, &definition))
-		return definition == wanted;
-	/* The program's own stub leads to the first definition behind it. */
-	for (map = map->l_next; definition && map; map = map->l_next) {
-		void *object = pdn_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
-		const void *found = NULL;
-
-		if (object)
-			definer(object, name, &found);
-		if (found)
-			return found == wanted;
-	}
-	return false;
-}
-
-static bool is_intercepting(void)
-{
-	return is_bound_to("cuMemFree_v2", pdn_linked_wrapper(PDN_CALL_cuMemFree_v2)) &&
-	       is_bound_to("dlsym", pdn_stub_dlsym);
-}
 
 /* ---- the first use of the driver --------------------------------------------------------- */
 
@@ -83,7 +23,7 @@ static void *find_driver_symbol(const char *name)
 }
 
 /* At load, or earlier, in a constructor that uses CUDA. */
-static void introduce_ourselves(void)
+PDN_STARTS static void introduce_ourselves(void)
 {
 	if (pdn_find_driver_symbol == find_driver_symbol)
 		return;
@@ -128,27 +68,20 @@ static void forget_calls(void)
 	pdn_records_fork_child();
 }
 
+PDN_NOTIFIED(hook_begins_again, forget_calls);
+
 typedef pid_t fork_function(void);
-static fork_function *real_fork;
-
-static fork_function *find_fork(void)
-{
-	fork_function *found = (fork_function *)pdn_loader_of_libc()->dlsym(RTLD_NEXT, "_Fork");
-
-	if (!found)
-		dlerror();
-	return found;
-}
-
 /*
  * _Fork() runs no atfork handlers, and may be called in a signal handler, so the real one is looked
- * up beforehand.
+ * up without the loader's help.
  */
 PDN_EXPORT pid_t _Fork(void)
 {
-	fork_function *real = real_fork ? real_fork : find_fork();
+	fork_function *real = (fork_function *)pdn_next_definition("_Fork");
 	pid_t child;
 
+	if (!real)
+		real = (fork_function *)pdn_libc_function("_Fork");
 	if (!real) {
 		errno = ENOSYS; /* a C library without it */
 		return -1;
@@ -159,29 +92,41 @@ PDN_EXPORT pid_t _Fork(void)
 	return child;
 }
 
+/*
+ * The C library's name for whose handlers these are. The compiler's own start files would define
+ * it, but the library is linked without them (see the Makefile); unit tests are not.
+ */
+extern __attribute__((visibility("hidden"))) void *__dso_handle;
+__attribute__((weak)) void *__dso_handle = &__dso_handle;
+
 /* ---- load and exit ----------------------------------------------------------------------- */
 
-static void watch(bool intercepting)
+PDN_STARTS static void watch(void)
 {
+	static PDN_AT_LOAD char a_call[] = "cuMemFree_v2", a_look_up[] = "dlsym";
+	bool intercepting = pdn_is_first_definition(a_call) && pdn_is_first_definition(a_look_up);
+
 	pdn_set_intercepting(intercepting);
 	if (intercepting)
 		pdn_is_mapped = pdn_mapping_is_known;
 }
 
-/* Nothing here may cost a program that never uses CUDA more than a few microseconds. */
+/*
+ * Each process of a job comes here, and most never use CUDA: what can wait for the first use does.
+ * Nothing here looks a symbol up by the loader, takes a lock, or stores to data of its own page
+ * (PDN_AT_LOAD).
+ */
 __attribute__((constructor)) static void loaded(void)
 {
 	int error = errno;
 
 	pdn_process_loaded();
 	pdn_libraries_at_start();
-	real_fork = find_fork();
 	pdn_top_allow();
-	pdn_hook_fork_child = forget_calls;
 	pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child);
-	if (pdn_config()->enabled) {
+	if (pdn_config_at_load()) {
 		introduce_ourselves();
-		watch(is_intercepting());
+		watch();
 	}
 	errno = error;
 }

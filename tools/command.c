@@ -7,6 +7,7 @@
 
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/ui/pager.h"
 
 static enum out_colour colour;
 static bool wants_help;
@@ -137,7 +138,10 @@ int command_start(const struct command *command, int argc, char **argv)
 	if (!take_options(command, argc, argv))
 		return STATUS_USAGE;
 	if (wants_help) {
-		fputs(command->help, stdout);
+		out_begin(colour, false);
+		pager_begin(true);
+		out_print("%s", command->help);
+		out_flush();
 		return STATUS_OK;
 	}
 	if (!command_has_arguments(command, argc - optind, argv + optind))

@@ -60,8 +60,8 @@ void pdn_dmabuf_tell_none_left(void)
 
 	pdn_log_once(
 		&told, PDN_LOG_WARN,
-		"no file descriptor is left for a dma-buf, of which the cache takes at most %llu: "
-		"GPU memory is not registered; ulimit -n allows more",
+		"no file descriptor is left for a dma-buf; the cache uses at most %llu: this GPU "
+		"memory is not registered; raise ulimit -n",
 		text(pdn_dmabufs_max()));
 }
 

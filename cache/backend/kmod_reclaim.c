@@ -91,7 +91,8 @@ void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_stat
 	wish_state = state;
 	if (!start_thread())
 		pdn_log_once(&said, PDN_LOG_INFO,
-			     "no thread to answer for BAR space: idle regions stay pinned");
+			     "idle regions are not given up to other processes: no thread can be "
+			     "started");
 	errno = saved;
 }
 

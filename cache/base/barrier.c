@@ -83,12 +83,9 @@ void pdn_barrier_report(void)
 	static bool told;
 
 	if (__builtin_expect(__atomic_load_n(&refused, __ATOMIC_RELAXED), 0))
-		pdn_log_once(
-			&told, PDN_LOG_WARN,
-			"membarrier(2) is refused, by a system call filter as a rule: from now "
-			"on each "
-			"hit has a memory barrier of its own, which takes it some nanoseconds "
-			"more");
+		pdn_log_once(&told, PDN_LOG_WARN,
+			     "membarrier(2) is refused, most likely by a system call filter: each "
+			     "hit now runs a memory barrier, which takes some nanoseconds");
 }
 
 /* ---- registering --------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 /* Reads the configuration from the environment, and notes what is wrong there. */
 #define _GNU_SOURCE
 #include "cache/base/config.h"
+#include "cache/base/visible.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -420,6 +421,13 @@ static void parse_assignment(struct pdn_config *config, struct pdn_problems *pro
 			variable->default_value[0] ? variable->default_value : "not set");
 }
 
+PDN_STARTS static bool is_ours(const char *assignment)
+{
+	static PDN_AT_LOAD char prefix[] = "PINDOWN";
+
+	return strncmp(assignment, prefix, 7) == 0;
+}
+
 void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
 		      char *const *environment)
 {
@@ -432,7 +440,7 @@ void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
 	problems->text[0] = '\0';
 	set_defaults(config);
 	for (; environment && *environment; environment++) {
-		if (strncmp(*environment, "PINDOWN", 7) == 0)
+		if (is_ours(*environment))
 			parse_assignment(config, problems, &unknown, *environment, &seen);
 	}
 	complain_of_unknown(&unknown, problems);
@@ -446,9 +454,22 @@ static struct pdn_problems own_problems;
 static pthread_once_t once =
 	PTHREAD_ONCE_INIT; /* begins again in a child that was forked half-way */
 
+static PDN_AT_LOAD bool none_at_load;
+
 static void parse_own(void)
 {
-	pdn_config_parse(&own_config, &own_problems, getauxval(AT_SECURE) ? NULL : environ);
+	bool ignored = none_at_load || getauxval(AT_SECURE);
+
+	pdn_config_parse(&own_config, &own_problems, ignored ? NULL : environ);
+}
+
+PDN_STARTS bool pdn_config_at_load(void)
+{
+	for (char *const *e = environ; e && *e; e++)
+		if (is_ours(*e))
+			return pdn_config()->enabled;
+	none_at_load = true;
+	return true;
 }
 
 const struct pdn_config *pdn_config_read(void)

@@ -65,6 +65,12 @@ static inline const struct pdn_config *pdn_config(void)
 	return __builtin_expect(config != NULL, 1) ? config : pdn_config_read();
 }
 
+/*
+ * At load: is pindown switched on? A program may change its environment or its directory later, so
+ * variables are read now, if there are any; else the defaults are filled in at the first use.
+ */
+bool pdn_config_at_load(void);
+
 /* Print on standard error, once, what was wrong with the environment. For the first driver use. */
 void pdn_config_complain(void);
 

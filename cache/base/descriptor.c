@@ -13,30 +13,38 @@
 
 #define NO_LIMIT (1u << 20) /* what the kernel allows, unless told otherwise: fs.nr_open */
 
+/* Relaxed: any answer will do as a first guess. */
+static uint64_t last_limit = NO_LIMIT;
+
 uint64_t pdn_descriptor_limit(void)
 {
 	struct rlimit files;
 	int saved = errno;
 	bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < NO_LIMIT;
+	uint64_t limit = known ? files.rlim_cur : NO_LIMIT;
 
+	__atomic_store_n(&last_limit, limit, __ATOMIC_RELAXED);
 	errno = saved;
-	return known ? files.rlim_cur : NO_LIMIT;
+	return limit;
 }
 
 /*
  * Half-way up the numbers that the process may have, but no higher than is of use: the kernel's
  * table, which each fork copies, reaches up to the highest number.
  */
-static int lowest_number_for_us(void)
+static int duplicate_within(int fd, uint64_t limit)
 {
-	uint64_t half = pdn_descriptor_limit() / 2;
+	uint64_t half = limit / 2, lowest = half < 16384 ? half : 16384;
 
-	return half < 16384 ? (int)half : 16384;
+	return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, (int)lowest);
 }
 
+/* A pin has just asked for the limit (pdn_dmabufs_max()): it is not asked twice, if that serves. */
 int pdn_descriptor_duplicate(int fd)
 {
-	return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest_number_for_us());
+	int copy = duplicate_within(fd, __atomic_load_n(&last_limit, __ATOMIC_RELAXED));
+
+	return copy < 0 ? duplicate_within(fd, pdn_descriptor_limit()) : copy;
 }
 
 int pdn_descriptor_move_up(int fd)

@@ -74,7 +74,7 @@ static uint32_t take_record(struct pdn_hashed *in)
 		in->free = link_at(in, number)->next;
 		return number;
 	}
-	if (!in->table.records && !pdn_tables_reserve(tables, 1, MOST))
+	if (!in->table.records && !pdn_tables_reserve(tables, 1, in->most ? in->most : MOST))
 		return 0;
 	number = pdn_table_next(&in->table);
 	if (number)

@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "cache/base/lock.h"
+#include "cache/base/visible.h"
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */
@@ -14,13 +16,13 @@
 
 struct pdn_here pdn_here;
 __thread uint32_t pdn_locks_held __attribute__((tls_model("initial-exec")));
-void (*pdn_hook_fork_child)(void);
+PDN_WEAK_EVENT(hook_begins_again, (void));
 PDN_WEAK_EVENT(child_abandons, (void));
 PDN_WEAK_EVENT(child_begins, (void));
 
 /* Under `beginning`, or before there are other threads. Neither is zeroed in a child. */
-static bool has_begun; /* in this process or in one that it was forked from */
-static bool is_wiped;  /* the kernel zeroes pdn_here */
+static PDN_AT_LOAD bool has_begun; /* in this process or in one that it was forked from */
+static PDN_AT_LOAD bool is_wiped;  /* the kernel zeroes pdn_here */
 
 bool pdn_wipe_in_children(void *start, size_t bytes)
 {
@@ -37,10 +39,37 @@ static void wipe_in_children(void)
 		is_wiped = pdn_wipe_in_children(&pdn_here, sizeof(pdn_here));
 }
 
-void pdn_process_loaded(void)
+/*
+ * A child can't take itself for its parent: their numbers differ. (They may be the same in a child
+ * that clone() puts into a namespace of its own, as number 1, if its parent has number 1, too.)
+ */
+static PDN_AT_LOAD pid_t loaded_by;
+static PDN_AT_LOAD bool is_prepared;
+
+PDN_STARTS void pdn_process_loaded(void)
 {
+	loaded_by = getpid();
+}
+
+/*
+ * Two threads may do this at once: a child has zeroes here, or finds that it is a child. Also in a
+ * child of a process that never came here, for its own children.
+ */
+bool pdn_process_prepare(void)
+{
+	bool is_first = !is_prepared && getpid() == loaded_by;
+
 	wipe_in_children();
-	pdn_here.loader_lock_works = 1;
+	if (is_first) {
+		__atomic_store_n(&pdn_here.loader_lock_works, 1, __ATOMIC_RELAXED);
+		is_prepared = true;
+	}
+	return is_first;
+}
+
+bool pdn_process_has_begun(void)
+{
+	return has_begun;
 }
 
 /* Taken with acquire, let go with release. In a child it is free, as all in pdn_here. */
@@ -62,7 +91,7 @@ void pdn_process_begin(void)
 			PDN_NOTIFY(child_abandons);
 			PDN_NOTIFY(child_begins);
 		} else {
-			wipe_in_children();
+			pdn_process_prepare();
 			has_begun = true;
 		}
 		/* Release: pairs with pdn_process_is_known(). */
@@ -92,7 +121,7 @@ void pdn_process_fork_child(void)
 {
 	int saved = errno;
 
-	if (!is_wiped)
+	if (!is_wiped && (has_begun || is_prepared))
 		wipe();
 	if (has_begun && !pdn_process_is_known()) {
 		PDN_NOTIFY(child_abandons);

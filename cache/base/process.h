@@ -69,6 +69,16 @@ static inline bool pdn_process_is_known(void)
 void pdn_process_loaded(void);
 
 /*
+ * Before the first question to the loader, and before the first lock is taken: from here on the
+ * kernel zeroes pdn_here in children. true: this is still the process that has loaded the library,
+ * and it is the first time. Most processes never come here, and need no page for it.
+ */
+bool pdn_process_prepare(void);
+
+/* Has anything in this process, or in one that it was forked from, ever begun? */
+bool pdn_process_has_begun(void);
+
+/*
  * Begin, or begin again; to be called where pdn_process_is_known() says no. Keeps errno, is
  * async-signal-safe.
  */
@@ -88,7 +98,7 @@ PDN_EVENT(child_begins, (void));
 /* In the child of a fork, from the fork handler. */
 void pdn_process_fork_child(void);
 
-/* hook/ has state of its own, which begins again before the cache's. NULL: there is none. */
-extern __attribute__((visibility("hidden"))) void (*pdn_hook_fork_child)(void);
+/* hook/ has state of its own, which begins again before the cache's. */
+PDN_EVENT(hook_begins_again, (void));
 
 #endif

@@ -137,15 +137,17 @@ static bool grow(struct pdn_table *table)
 
 /*
  * Memory for the next records at once: a page fault for each page of them would be most of the time
- * that a new region takes. An eighth of the present size, so that little is wasted. Not for
- * columns: most stripes stay empty.
+ * that a new region takes. An eighth of the present size, and no more than a huge page, so that
+ * little is wasted. Not for columns: most stripes stay empty.
  */
 static void populate(struct pdn_table *table)
 {
 	const uint32_t least = (uint32_t)(16384 / table->record_bytes);
 	uint32_t left = table->usable - table->populated;
+	const uint32_t most = (uint32_t)(PDN_HUGE_PAGE / table->record_bytes);
 	uint32_t records = table->populated / 8 > least ? table->populated / 8 : least;
 
+	records = records < most ? records : most;
 	records = records < left ? records : left;
 	pdn_populate(table->records + table->populated * table->record_bytes,
 		     records * table->record_bytes);

@@ -28,8 +28,10 @@ struct pdn_thread pdn_anonymous = {.counters = &pdn_anonymous.own_counters, .str
 
 /* Most processes have few threads that use CUDA: these records need no memory of their own. */
 static struct pdn_thread first_block[BLOCK];
-static struct pdn_thread *blocks[BLOCKS]; /* never unmapped */
-static uint64_t owned[BLOCKS];
+static struct {
+	uint64_t owned;
+	struct pdn_thread *records; /* never unmapped */
+} blocks[BLOCKS];
 static uint32_t blocks_used; /* no record is owned behind these; only grows */
 
 uint32_t pdn_thread_records, pdn_thread_life = 1;
@@ -96,7 +98,7 @@ static void change_ended(const struct pdn_thread *self, uint64_t sign)
 
 static void disown(const struct pdn_thread *record)
 {
-	__atomic_fetch_and(&owned[record->place / BLOCK], ~(1ull << record->place % BLOCK),
+	__atomic_fetch_and(&blocks[record->place / BLOCK].owned, ~(1ull << record->place % BLOCK),
 			   __ATOMIC_RELEASE);
 }
 
@@ -134,7 +136,8 @@ static void init_once(void)
 /* Acquire: pairs with the release below. Two threads that map the same block: one wins. */
 static struct pdn_thread *block_at(uint32_t b)
 {
-	struct pdn_thread *block = __atomic_load_n(&blocks[b], __ATOMIC_ACQUIRE), *none = NULL;
+	struct pdn_thread *block = __atomic_load_n(&blocks[b].records, __ATOMIC_ACQUIRE),
+			  *none = NULL;
 	const size_t bytes = sizeof(first_block);
 
 	if (block)
@@ -143,7 +146,7 @@ static struct pdn_thread *block_at(uint32_t b)
 		  : first_block;
 	if (block == MAP_FAILED)
 		return NULL;
-	if (__atomic_compare_exchange_n(&blocks[b], &none, block, false, __ATOMIC_RELEASE,
+	if (__atomic_compare_exchange_n(&blocks[b].records, &none, block, false, __ATOMIC_RELEASE,
 					__ATOMIC_ACQUIRE))
 		return block;
 	if (b)
@@ -156,9 +159,8 @@ static void use_blocks(uint32_t count)
 {
 	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_RELAXED);
 
-	while (used < count &&
-	       !__atomic_compare_exchange_n(&blocks_used, &used, count, false, __ATOMIC_SEQ_CST,
-					    __ATOMIC_RELAXED))
+	while (used < count && !__atomic_compare_exchange_n(&blocks_used, &used, count, false,
+							    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
 }
 
@@ -166,7 +168,7 @@ static void use_blocks(uint32_t count)
 static struct pdn_thread *take_record(void)
 {
 	for (uint32_t b = 0; b < BLOCKS; b++) {
-		uint64_t taken = __atomic_load_n(&owned[b], __ATOMIC_RELAXED);
+		uint64_t taken = __atomic_load_n(&blocks[b].owned, __ATOMIC_RELAXED);
 		struct pdn_thread *block = ~taken ? block_at(b) : NULL;
 
 		if (~taken && !block)
@@ -177,7 +179,7 @@ static struct pdn_thread *take_record(void)
 			unsigned n = (unsigned)__builtin_ctzll(~taken);
 			uint64_t bit = 1ull << n;
 
-			taken = __atomic_fetch_or(&owned[b], bit, __ATOMIC_SEQ_CST);
+			taken = __atomic_fetch_or(&blocks[b].owned, bit, __ATOMIC_SEQ_CST);
 			if (taken & bit)
 				continue;
 			block[n].place = b * BLOCK + n;
@@ -292,7 +294,7 @@ struct pdn_thread *pdn_thread_next(const struct pdn_thread *before)
 	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
 
 	for (uint32_t b = place / BLOCK; b < used; b++, place = 0) {
-		uint64_t bits = __atomic_load_n(&owned[b], __ATOMIC_SEQ_CST);
+		uint64_t bits = __atomic_load_n(&blocks[b].owned, __ATOMIC_SEQ_CST);
 
 		bits &= ~0ull << place % BLOCK;
 		if (bits)
@@ -322,7 +324,7 @@ bool pdn_thread_is_alone(void)
 	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
 
 	for (uint32_t b = 0; b < used; b++) {
-		uint64_t others = __atomic_load_n(&owned[b], __ATOMIC_SEQ_CST);
+		uint64_t others = __atomic_load_n(&blocks[b].owned, __ATOMIC_SEQ_CST);
 
 		if (self && self->place / BLOCK == b)
 			others &= ~(1ull << self->place % BLOCK);
@@ -440,8 +442,8 @@ static uint64_t counter(const struct pdn_counters *counters, unsigned which)
 
 uint64_t pdn_counter_sum(unsigned which)
 {
-	uint64_t sum = counter(&pdn_thread_ended[false], which) +
-		       counter(&pdn_thread_ended[true], which);
+	uint64_t sum =
+		counter(&pdn_thread_ended[false], which) + counter(&pdn_thread_ended[true], which);
 
 	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
 		/*

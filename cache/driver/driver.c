@@ -5,11 +5,12 @@
 #include <stddef.h>
 
 #include "cache/driver/cuda_abi.h"
+#include "cache/base/visible.h"
 #include "cache/driver/driver.h"
 #include "cache/pindown.h"
 
-void *(*pdn_find_driver_symbol)(const char *name);
-bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
+PDN_AT_LOAD void *(*pdn_find_driver_symbol)(const char *name);
+PDN_AT_LOAD bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
 
 /*
  * The functions used here; each is looked up by its exported name at its first use. About memory
@@ -37,7 +38,7 @@ static struct {
 	DRIVER_FUNCTIONS(MEMBER)
 } driver;
 
-static bool forgotten;
+static PDN_AT_LOAD bool forgotten;
 
 /* Stored for a function that this driver lacks. */
 #define ABSENT ((void *)-1)

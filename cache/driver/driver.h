@@ -44,9 +44,9 @@ int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *o
 
 /*
  * The same for a pin, whose caller compares the buffer id after the pin: until then the answers may
- * be of two allocations. Memory made with cuMemMap that is smaller than `size` continues in the mappings beside
- * it, first behind it and then before it: as long as they are adjacent, of the same device and in
- * the same reservation, and only until it has that size.
+ * be of two allocations. Memory made with cuMemMap that is smaller than `size` continues in the
+ * mappings beside it, first behind it and then before it: as long as they are adjacent, of the same
+ * device and in the same reservation, and only until it has that size.
  */
 int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 			    struct pdn_allocation *out, int *error);

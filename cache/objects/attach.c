@@ -48,21 +48,19 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 
 	/*
 	 * Relaxed, since a late reader may still be looking at the old record; the release of the
-	 * link publishes all of it.
+	 * region, and of the links to it, publishes all of it.
 	 */
 	__atomic_store_n(&object->consumer, r->consumer, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.owner, r->key->owner, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.word[0], r->key->word[0], __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.word[1], r->key->word[1], __ATOMIC_RELAXED);
 	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
-	object->region = region;
+	__atomic_store_n(&object->region, region, __ATOMIC_RELEASE);
 	object->revoked = false;
 	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
 	/* As each change of the state: see set_state() in end.c. */
 	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&object->next, pdn_objects_of[region], __ATOMIC_RELAXED);
-	/* Release: pairs with pdn_object_find(). A thread that finds it sees all of the above. */
-	__atomic_store_n(&pdn_objects_of[region], number, __ATOMIC_RELEASE);
+	pdn_object_link(number); /* a thread that finds it sees all of the above */
 	pdn_account_object_made();
 }
 
@@ -91,6 +89,24 @@ static int result_of_create(int own)
 	const int most = 1 << 30;
 
 	return own <= 0 ? own : PINDOWN_CREATE_FAILED(own < most ? own : most);
+}
+
+/* Lock held. 0: there is none, or no room for finding it. */
+static uint32_t new_record(uint32_t region, const struct request *r)
+{
+	uint32_t number = pdn_object_alloc();
+
+	if (!number || pdn_object_enter(number, region, r->consumer, r->key))
+		return number;
+	pdn_object_free(number);
+	return 0;
+}
+
+/* Lock held. It was never on a region. */
+static void free_record(uint32_t number)
+{
+	pdn_object_leave(number);
+	pdn_object_free(number);
 }
 
 /*
@@ -129,7 +145,7 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 	if (!pdn_creation_is_listed(creation))
 		result = PINDOWN_ERR_BUSY; /* region and new object belong to the parent */
 	else if (result != 0)
-		pdn_object_free(number);
+		free_record(number);
 	consumer->stats.create_errors += event.result != 0;
 	pdn_creation_unlist(creation);
 	if (result == 0) {
@@ -143,21 +159,21 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 
 /*
  * Lock held. The object that can be returned, or is about to end; 0: none. An object whose owner
- * has ended stays on a live region as KEPT. Newer objects come first in the list, so such an object
- * is met only if no later one has the same key.
+ * has ended stays on a live region as KEPT, and may be the first of the list.
  */
 static uint32_t find_usable(uint32_t region, const struct request *r)
 {
-	uint32_t number = pdn_object_find(region, r->consumer, r->key);
+	uint32_t first = pdn_objects_of[region];
 
-	return number && pdn_objects[number].state != PDN_OBJECT_KEPT
-		       ? number
+	return first && pdn_object_is(&pdn_objects[first], r->consumer, r->key) &&
+			       pdn_objects[first].state != PDN_OBJECT_KEPT
+		       ? first
 		       : pdn_object_find_other(region, r->consumer, r->key);
 }
 
 static int begin_creation(struct pdn_consumer *consumer, uint32_t region, const struct request *r)
 {
-	uint32_t number = pdn_object_alloc();
+	uint32_t number = new_record(region, r);
 	struct pdn_creation creation = {
 		.region = region,
 		.consumer = r->consumer,
@@ -270,9 +286,9 @@ static bool bad_request(int consumer, unsigned flags, const struct pindown_key *
 static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32_t region,
 						 int consumer, const struct pindown_key *key)
 {
-	uint32_t number = pdn_object_find(region, (uint32_t)consumer, key);
+	uint32_t number = pdn_object_load(&pdn_objects_of[region]);
 
-	if (unlikely(!number))
+	if (unlikely(number && !pdn_object_is(&pdn_objects[number], (uint32_t)consumer, key)))
 		number = pdn_object_find_other(region, (uint32_t)consumer, key);
 	if (!number ||
 	    __atomic_load_n(&pdn_objects[number].state, __ATOMIC_SEQ_CST) != PDN_OBJECT_LIVE)

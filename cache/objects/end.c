@@ -95,19 +95,9 @@ static void destroy(uint32_t number)
 	pdn_unlock();
 }
 
-/* Lock held. Release: pairs with pdn_object_find(), which follows this link to the next object. */
-static void remove_from_region(uint32_t number)
-{
-	uint32_t *at = &pdn_objects_of[pdn_objects[number].region];
-
-	while (*at != number)
-		at = &pdn_objects[*at].next;
-	__atomic_store_n(at, pdn_objects[number].next, __ATOMIC_RELEASE);
-}
-
 /*
  * Lock held. Waits until every announcement of a region made before this has ended, and with it any
- * walk over the region's objects. The loads pair with the announcement across the barrier, as in
+ * look at the region's objects. The loads pair with the announcement across the barrier, as in
  * let_probes_pass() in invalidate.c; acquire pairs with the release that ends an announcement.
  */
 static void let_readers_pass(void)
@@ -157,7 +147,7 @@ static uint32_t retire_all(uint32_t chain)
 	for (uint32_t n = chain; n; n = pdn_objects[n].victim) {
 		if (is_abandoned(&pdn_objects[n]))
 			return 0;
-		remove_from_region(n);
+		pdn_object_unlink(n);
 		has_readers |= pdn_state_is_live(pdn_briefs[pdn_objects[n].region].state);
 	}
 	if (has_readers)
@@ -224,6 +214,7 @@ static bool is_revoked_for(enum pindown_reason reason)
  */
 void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason)
 {
+	pdn_objects_serve_no_more(region);
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
 		if (pdn_objects[n].state == PDN_OBJECT_LIVE ||
 		    pdn_objects[n].state == PDN_OBJECT_ENDING ||
@@ -374,7 +365,7 @@ static void warn_of_held(const struct pindown_region *region, const struct held 
 	name_code(freed_at, freed, sizeof(freed));
 	pdn_log(PDN_LOG_WARN,
 		"%llu bytes of GPU memory at 0x%llx were freed%s%s while the program holds %u "
-		"registration%s of them%s%s: they stay pinned until it lets go",
+		"registration%s of them%s%s: they stay pinned until it deregisters them",
 		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
 		pdn_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
 		freed, held->all, held->all == 1 ? "" : "s",
@@ -500,10 +491,12 @@ static uint32_t begin_ends(const struct selection *selection)
 
 		if (!is_selected(object, selection))
 			continue;
-		if (object->state == PDN_OBJECT_LIVE)
+		if (object->state == PDN_OBJECT_LIVE) {
 			begin_end(object, PINDOWN_REASON_OWNER);
-		else if (object->state != PDN_OBJECT_ENDING || object->worker != pdn_my_tid())
+			pdn_object_serve_no_more(n);
+		} else if (object->state != PDN_OBJECT_ENDING || object->worker != pdn_my_tid()) {
 			continue; /* (if this thread is ending it: in a subscriber's callback) */
+		}
 		object->victim = chain;
 		chain = n;
 	}
@@ -517,6 +510,16 @@ enum held_ones {
 	HELD_REVOKED,
 };
 
+/* Lock held. The region lives on. */
+static void leave_held(uint32_t number, enum held_ones held)
+{
+	set_state(&pdn_objects[number], held == HELD_STAY ? PDN_OBJECT_LIVE : PDN_OBJECT_KEPT);
+	if (held == HELD_STAY)
+		pdn_object_serve(number);
+	else
+		pdn_object_hide(number);
+}
+
 /* Lock held. Returns the objects that this thread has claimed. */
 static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
 {
@@ -529,8 +532,7 @@ static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
 		if (held == HELD_REVOKED || !pdn_object_is_held(n))
 			claim(n, &chain);
 		else if (pdn_state_is_live(pdn_briefs[pdn_objects[n].region].state))
-			set_state(&pdn_objects[n],
-				  held == HELD_STAY ? PDN_OBJECT_LIVE : PDN_OBJECT_KEPT);
+			leave_held(n, held);
 	}
 	return chain;
 }

@@ -31,23 +31,18 @@ struct held_objects {
 	} of[AT_ONCE];
 };
 
-/* Lock held. Those behind the first `skip`; their consumers are entered. */
-static void gather(struct held_objects *held, uint32_t region, uint32_t skip)
+/* Lock held. Those behind object `last` (0: from the first on); their consumers are entered. */
+static void gather(struct held_objects *held, uint32_t region, uint32_t last)
 {
 	uint32_t me = pdn_my_tid();
 
 	held->count = 0;
-	for (uint32_t n = pdn_first_object(region); n; n = pdn_objects[n].next) {
+	for (uint32_t n = last ? pdn_objects[last].next : pdn_first_object(region);
+	     n && held->count < AT_ONCE; n = pdn_objects[n].next) {
 		struct pindown_object *object = &pdn_objects[n];
 
 		if (object->state != PDN_OBJECT_ENDING || object->worker != me)
 			continue;
-		if (skip) {
-			skip--;
-			continue;
-		}
-		if (held->count == AT_ONCE)
-			return;
 		held->of[held->count] = (struct held_object){.number = n};
 		if (pdn_object_is_held(n)) {
 			held->of[held->count].consumer = pdn_consumer(object->consumer);
@@ -149,7 +144,7 @@ uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, b
 		.reason = (uint16_t)reason,
 		.flags = revoked ? PDN_TRACE_REVOKED : 0,
 	};
-	uint32_t done = 0;
+	uint32_t last = 0;
 
 	if ((!is_traced() && pdn_config()->held != PDN_HELD_WARN) ||
 	    reason == PINDOWN_REASON_EVICTED || reason == PINDOWN_REASON_FLUSHED)
@@ -157,13 +152,13 @@ uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, b
 	held.free_stack = is_traced() ? pdn_trace_stack(true) : 0;
 	do {
 		pdn_lock();
-		gather(&held, region, done);
+		gather(&held, region, last);
 		pdn_unlock();
 		name_all(&held);
 		pdn_lock();
 		leave_consumers(&held);
 		pdn_unlock();
-		done += held.count;
+		last = held.of[AT_ONCE - 1].number; /* if there may be more */
 	} while (held.count == AT_ONCE);
 	return held.caller;
 }

@@ -81,47 +81,7 @@ void pdn_objects_fork_child(void)
 			pdn_objects[n].state = PDN_OBJECT_ABANDONED;
 	free_list = 0;
 	resting = (struct pdn_resting){.next = 0};
-}
-
-/* ---- an object that serves besides that of the key ------------------------------------------ */
-
-/* Rights outside of the consumer's mask must agree, and so must a right that is asked for. */
-static bool has_rights(uint64_t have, uint64_t wanted, uint64_t mask)
-{
-	return !((have ^ wanted) & ~mask) && !(wanted & ~have);
-}
-
-/* Both are PINDOWN_KEY_RANGE(): the first page, and their count. */
-static bool is_wider(uint64_t have, uint64_t wanted)
-{
-	uint64_t first = have >> 32, at = wanted >> 32;
-
-	return first <= at && at + (uint32_t)wanted <= first + (uint32_t)have;
-}
-
-static bool serves(const struct pindown_object *object, uint32_t consumer,
-		   const struct pindown_key *key, const struct pdn_rules *rules)
-{
-	uint64_t range = __atomic_load_n(&object->key.word[1], __ATOMIC_RELAXED);
-
-	return __atomic_load_n(&object->consumer, __ATOMIC_RELAXED) == consumer &&
-	       __atomic_load_n(&object->key.owner, __ATOMIC_RELAXED) == key->owner &&
-	       has_rights(__atomic_load_n(&object->key.word[0], __ATOMIC_RELAXED), key->word[0],
-			  __atomic_load_n(&rules->rights, __ATOMIC_RELAXED)) &&
-	       (range == key->word[1] || (__atomic_load_n(&rules->flags, __ATOMIC_RELAXED) &&
-					  is_wider(range, key->word[1])));
-}
-
-/* The state comes last: relaxed, as the caller that holds the object reads it again. */
-uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key)
-{
-	const struct pdn_rules *rules = &pdn_rules[(consumer - 1) % PDN_CONSUMERS];
-	uint32_t n = __atomic_load_n(&pdn_objects_of[region], __ATOMIC_ACQUIRE);
-
-	while (n && !(serves(&pdn_objects[n], consumer, key, rules) &&
-		      __atomic_load_n(&pdn_objects[n].state, __ATOMIC_RELAXED) == PDN_OBJECT_LIVE))
-		n = __atomic_load_n(&pdn_objects[n].next, __ATOMIC_ACQUIRE);
-	return n;
+	pdn_object_lookup_fork_child();
 }
 
 /* ---- the holder's calls ------------------------------------------------------------------- */

@@ -3,9 +3,10 @@
  * Consumer objects: what consumers build on regions. Like a region's, an object's record never
  * moves, is reused under the same number, and is read without a lock.
  *
- * A region's objects form a list. A reader walks it between announcing the region and ending the
- * announcement (struct pdn_thread's `probing`). So a record that leaves the list of a live region
- * is reused only after a heavy barrier and after the end of every announcement made before it.
+ * A region's objects form a list, newest first. A reader looks at the first few, and finds others
+ * by a hash and a tree (lookup.c), between announcing the region and ending the announcement
+ * (struct pdn_thread's `probing`). So a record that leaves the list of a live region is reused only
+ * after a heavy barrier and after the end of every announcement made before it.
  *
  * Who may touch what:
  *	state, next		read without a lock; written under it
@@ -52,6 +53,7 @@ struct pindown_object {
 	uint32_t region;
 	uint32_t next; /* the region's next object */
 	void *data;
+	uint32_t entry;	 /* for look-ups: lookup.c */
 	uint32_t victim; /* the next one in a list of objects being ended, or of free records */
 	uint32_t worker; /* ENDING, DYING: tid of the thread that ends it; 0: it has quit */
 	uint16_t reason; /* enum pindown_reason, from ENDING on */
@@ -59,7 +61,7 @@ struct pindown_object {
 	bool called;	 /* DYING: its destroy callback has begun */
 } __attribute__((aligned(64)));
 
-extern struct pindown_object *pdn_objects;	/* [0] is never used */
+extern struct pindown_object *pdn_objects; /* [0] is never used */
 
 /*
  * A region's first object, for the thread that ends or has ended the region; 0: none. Many programs
@@ -73,7 +75,7 @@ static inline uint32_t pdn_first_object(uint32_t region)
 		       : 0;
 }
 
-/* Relaxed: constant from LIVE on, and visible once the record was found (pdn_object_find()). */
+/* Relaxed: constant from LIVE on, and visible once the record was found. */
 static inline bool pdn_object_is(const struct pindown_object *object, uint32_t consumer,
 				 const struct pindown_key *key)
 {
@@ -84,19 +86,51 @@ static inline bool pdn_object_is(const struct pindown_object *object, uint32_t c
 }
 
 /*
- * The calling thread has announced the region and seen it live, or holds the lock. 0: none.
- * Acquire: pairs with publish() in attach.c, which links a record that it has filled in, and with
- * remove_from_region() in end.c, which passes a link on.
+ * A link of a region's list. Acquire: pairs with pdn_object_link(), which links a record that is
+ * filled in, and with pdn_object_unlink(), which passes a link on.
  */
-static inline uint32_t pdn_object_find(uint32_t region, uint32_t consumer,
-				       const struct pindown_key *key)
+static inline uint32_t pdn_object_load(const uint32_t *link)
 {
-	uint32_t n = __atomic_load_n(&pdn_objects_of[region], __ATOMIC_ACQUIRE);
-
-	while (n && !pdn_object_is(&pdn_objects[n], consumer, key))
-		n = __atomic_load_n(&pdn_objects[n].next, __ATOMIC_ACQUIRE);
-	return n;
+	return __atomic_load_n(link, __ATOMIC_ACQUIRE);
 }
+
+/* ---- lookup.c ------------------------------------------------------------------------------- */
+
+/*
+ * The region's first object is not the one, or has ended: the object with the key; or a live one
+ * that serves for it by the consumer's rules. 0: there is none. The calling thread has announced
+ * the region and seen it live, or holds the lock. Without the lock, an object is overlooked if any
+ * comes or goes meanwhile; and another thread may end it before the caller holds it.
+ */
+uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key);
+
+/*
+ * Lock held, for these. A new object's record is to be found by this later, or is not any more.
+ * false: there is no room.
+ */
+bool pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
+		      const struct pindown_key *key);
+void pdn_object_leave(uint32_t number);
+
+/*
+ * An object that is LIVE comes to its region, as the first of the list. It goes, once and for all:
+ * from the list and from all look-ups.
+ */
+void pdn_object_link(uint32_t number);
+void pdn_object_unlink(uint32_t number);
+
+/*
+ * An object that may end no longer serves for other keys than its own; all of a region don't; and
+ * one does again, as it is LIVE after all.
+ */
+void pdn_object_serve_no_more(uint32_t number);
+void pdn_objects_serve_no_more(uint32_t region);
+void pdn_object_serve(uint32_t number);
+
+/* A KEPT object on a live region: it stays in the list, but no look-up finds it by its key. */
+void pdn_object_hide(uint32_t number);
+
+void pdn_object_lookup_fork_child(void);
 
 static inline void pdn_object_hold(struct pdn_thread *self, uint32_t number, uint32_t change)
 {
@@ -138,12 +172,6 @@ struct pdn_rules {
 	uint64_t rights, flags;
 };
 extern struct pdn_rules pdn_rules[PDN_CONSUMERS];
-
-/*
- * As pdn_object_find(), for a live object that serves by the consumer's rules: the newest. Another
- * thread may end it before the caller holds it.
- */
-uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key);
 
 /* Lock held. The consumer with this id, also while it is being removed; NULL: there is none. */
 struct pdn_consumer *pdn_consumer(uint32_t id);

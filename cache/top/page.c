@@ -28,11 +28,11 @@
 
 PDN_WEAK_EVENT(page_made, (void));
 
-static struct pdn_top_page *page;
+static PDN_AT_LOAD struct pdn_top_page *page;
 static struct pdn_top_slot *slots;
 static uint32_t slots_taken; /* may exceed PDN_TOP_SLOTS */
 static bool tried;	     /* stored under the lock */
-static bool allowed;
+static PDN_AT_LOAD bool allowed;
 static pid_t owner;
 static char path[PATH_MAX];
 
@@ -181,7 +181,7 @@ bool pdn_top_counts_all(void)
 
 /* ---- opening and closing ------------------------------------------------------------------- */
 
-void pdn_top_allow(void)
+PDN_STARTS void pdn_top_allow(void)
 {
 	allowed = true;
 }
@@ -210,7 +210,7 @@ void pdn_top_open(void)
 		start_thread(pdn_self_tls);
 }
 
-void pdn_top_close(void)
+PDN_STARTS void pdn_top_close(void)
 {
 	int error = errno;
 

@@ -271,7 +271,8 @@ static void set_full(int error)
 {
 	__atomic_store_n(&file.full_until, coarse_now() + 10000000, __ATOMIC_RELAXED);
 	pdn_log_once(&file.warned_full, PDN_LOG_WARN,
-		     "%s: no room for the trace (%s): events are lost, and counted, until there is",
+		     "%s: no room for the trace (%s): events are lost, and counted, until there is "
+		     "space",
 		     file_path, strerrordesc_np(error));
 }
 

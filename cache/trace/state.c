@@ -5,10 +5,11 @@
 
 #include <pthread.h>
 
+#include "cache/base/visible.h"
 #include "cache/trace/journal.h"
 #include "cache/trace/writer.h"
 
-struct pdn_trace pdn_trace;
+PDN_AT_LOAD struct pdn_trace pdn_trace;
 uint32_t pdn_trace_mask;
 
 void pdn_trace_stop(void)

@@ -275,8 +275,7 @@ void pdn_stream_start_thread(struct pdn_thread *self)
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPEN) {
 		if (has_slot(self))
 			/* Relaxed: the slot is in use already; the tid is for readers. */
-			__atomic_store_n(&slot_of(self)->tid, self->tid,
-					 __ATOMIC_RELAXED);
+			__atomic_store_n(&slot_of(self)->tid, self->tid, __ATOMIC_RELAXED);
 		else
 			move_counters_alone(self);
 	}

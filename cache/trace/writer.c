@@ -21,7 +21,7 @@
 #include "cache/trace/stream.h"
 
 /* About this process, for its file. */
-static struct {
+static PDN_AT_LOAD struct {
 	uint32_t pid, forked_from;
 	const char *const *call_names;
 	unsigned calls;
@@ -142,7 +142,7 @@ void pdn_trace_open(void)
 	errno = error;
 }
 
-void pdn_trace_call_names(const char *const *names, unsigned count)
+PDN_STARTS void pdn_trace_call_names(const char *const *names, unsigned count)
 {
 	struct pdn_alone alone;
 
@@ -203,7 +203,7 @@ static void sum_up(void)
 		memcpy(slot, &sum, sizeof(sum));
 }
 
-void pdn_trace_close(void)
+PDN_STARTS void pdn_trace_close(void)
 {
 	struct pdn_trace_clock end;
 	int error = errno;

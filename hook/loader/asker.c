@@ -6,13 +6,15 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
+#include "cache/base/visible.h"
 #include "hook/loader/loaded.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
 
-static unsigned at_start; /* how many libraries were loaded before main, the program included */
+static PDN_AT_LOAD unsigned
+	at_start; /* how many libraries were loaded before main, the program included */
 
-void pdn_libraries_at_start(void)
+PDN_STARTS void pdn_libraries_at_start(void)
 {
 	unsigned count = 0;
 
@@ -35,6 +37,41 @@ static struct link_map *next_at_start(const struct link_map *map, unsigned *inde
 	return pdn_was_at_start(++*index) ? map->l_next : NULL;
 }
 
+static bool is_us(const struct link_map *map)
+{
+	return map->l_addr == (uintptr_t)&__ehdr_start;
+}
+
+PDN_STARTS bool pdn_is_first_definition(const char *name)
+{
+	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
+		struct pdn_elf elf;
+
+		if (is_us(map))
+			return true;
+		if (pdn_elf_read(&elf, map->l_addr, map->l_ld) && pdn_elf_defines(&elf, name))
+			return false;
+	}
+	return false;
+}
+
+void *pdn_next_definition(const char *name)
+{
+	bool passed_us = false;
+	unsigned index = 0;
+	void *found = NULL;
+
+	for (const struct link_map *map = _r_debug.r_map; map && !found;
+	     map = next_at_start(map, &index)) {
+		struct pdn_elf elf;
+
+		if (passed_us && pdn_elf_read(&elf, map->l_addr, map->l_ld))
+			found = pdn_elf_find(&elf, name);
+		passed_us |= is_us(map);
+	}
+	return found;
+}
+
 static void find_place(struct pdn_asker *asker)
 {
 	bool passed_us = false;
@@ -47,7 +84,7 @@ static void find_place(struct pdn_asker *asker)
 			asker->before_us = !passed_us;
 			return;
 		}
-		passed_us |= map->l_addr == (uintptr_t)&__ehdr_start;
+		passed_us |= is_us(map);
 	}
 }
 

@@ -20,6 +20,19 @@
 /* Before main: the libraries loaded now stay, in the order in which names are looked up. */
 void pdn_libraries_at_start(void);
 
+/*
+ * Is our definition of this name the first one, which the program's calls are bound to? It is so if
+ * pindown is preloaded, or linked before the library whose calls it wraps; in a process that loaded
+ * it later it is not. To be asked at load.
+ */
+bool pdn_is_first_definition(const char *name);
+
+/*
+ * The next definition behind us among those libraries; NULL: none. In signal handlers, too: nothing
+ * is locked or allocated.
+ */
+void *pdn_next_definition(const char *name);
+
 /* Was the library with this index, in the order of loading, there before main? */
 bool pdn_was_at_start(unsigned index);
 

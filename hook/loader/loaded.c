@@ -93,6 +93,8 @@ static bool lock_works(void)
 
 	if (__builtin_expect(__atomic_load_n(&pdn_here.loader_lock_works, __ATOMIC_RELAXED), 1))
 		return true;
+	if (pdn_process_prepare())
+		return true;
 	last = last_library();
 	before = __atomic_exchange_n(&pdn_here.last_library, last, __ATOMIC_RELAXED);
 	if (!before || before == last)

@@ -21,11 +21,10 @@ static bool is_libc(const char *soname)
 }
 
 /*
- * A function of the C library, past every interposer; NULL when it has none of that name. The
- * loader's list is read without its lock: both libraries were loaded with the program, or with us,
- * and are never unloaded, and libraries that are loaded later are appended behind them.
+ * The loader's list is read without its lock: both libraries were loaded with the program, or with
+ * us, and are never unloaded, and libraries that are loaded later are appended behind them.
  */
-static void *libc_function(const char *name)
+void *pdn_libc_function(const char *name)
 {
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
 		struct pdn_elf elf;
@@ -51,7 +50,7 @@ static void *next(dlsym_function *look, const char *name)
 {
 	void *found = look ? look(RTLD_NEXT, name) : NULL;
 
-	return found ? found : libc_function(name);
+	return found ? found : pdn_libc_function(name);
 }
 
 static void fill(struct pdn_loader *loader, dlsym_function *look)
@@ -62,7 +61,8 @@ static void fill(struct pdn_loader *loader, dlsym_function *look)
 	static const char *const names[] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dlclose"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		__atomic_store_n(slots[i], look ? next(look, names[i]) : libc_function(names[i]),
+		__atomic_store_n(slots[i],
+				 look ? next(look, names[i]) : pdn_libc_function(names[i]),
 				 __ATOMIC_RELAXED);
 }
 

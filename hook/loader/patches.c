@@ -118,8 +118,8 @@ static void look_at(struct expected *e, uint32_t calling_thread)
 	} else if (is_due(e, calling_thread)) {
 		decide(e);
 		pdn_distrust(
-			"a library that looked in itself was given the driver's own %s, has not "
-			"patched it and may call it unseen",
+			"a library that seemed to patch code was given the driver's own %s; it has "
+			"not patched it and may call it unseen",
 			pdn_call_symbol[e->call]);
 	}
 }

@@ -4,9 +4,10 @@
 #include <elf.h>
 #include <stddef.h>
 
+#include "cache/base/visible.h"
 #include "hook/loader/symtab.h"
 
-bool pdn_elf_same(const char *a, const char *b)
+PDN_STARTS bool pdn_elf_same(const char *a, const char *b)
 {
 	while (*a && *a == *b)
 		a++, b++;
@@ -22,7 +23,7 @@ static const void *in_library(ElfW(Addr) base, ElfW(Addr) pointer)
 	return (const void *)(pointer < base ? base + pointer : pointer);
 }
 
-bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic)
+PDN_STARTS bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic)
 {
 	size_t soname = 0;
 
@@ -84,7 +85,7 @@ static bool is_default(const struct pdn_elf *elf, uint32_t index)
  * the Bloom filter, its shift; the filter; the buckets; for each symbol its hash, whose lowest bit
  * marks the end of a bucket.
  */
-static uint32_t find(const struct pdn_elf *elf, const char *name, bool any_version)
+PDN_STARTS static uint32_t find(const struct pdn_elf *elf, const char *name, bool any_version)
 {
 	const uint32_t *table = elf->hash;
 	uint32_t wanted = gnu_hash(name), buckets = table[0], from = table[1];
@@ -112,7 +113,7 @@ void *pdn_elf_find(const struct pdn_elf *elf, const char *name)
 	return index ? (void *)(elf->base + elf->symbol[index].st_value) : NULL;
 }
 
-bool pdn_elf_defines(const struct pdn_elf *elf, const char *name)
+PDN_STARTS bool pdn_elf_defines(const struct pdn_elf *elf, const char *name)
 {
 	return find(elf, name, true) != 0;
 }

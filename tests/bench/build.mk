@@ -55,17 +55,22 @@ $(bench_bin)/trace_ways: $(bench_obj)/trace_ways.c.o
 # The caches' programs: one for each cache, from the same main(). workloads compares them, and scale
 # lets the number of regions, threads and devices grow.
 bench_peers := pindown
-# UCX's cache beside pindown's, where its headers are: in the folder UCX, into which any version
-# from 1.13 to 1.22 is installed (include/, lib/), or where the compiler looks.
-UCX ?=
-ifneq ($(UCX),)
-ucx_header := $(abspath $(UCX))/include/ucs/memory/rcache.h
-ifeq ($(wildcard $(ucx_header)),)
-$(error UCX=$(UCX): there is no include/ucs/memory/rcache.h)
+# UCX's cache beside pindown's, of any version from 1.13 to 1.22: in UCX, a folder into which it is
+# installed (include/, lib/) or an archive of one; tests/middleware/ucx.sh says which is taken if
+# UCX is not set. Else where the compiler looks for its headers.
+ucx_header_in = $(wildcard $(1)/include/ucs/memory/rcache.h)
+ifneq ($(if $(UCX),$(call ucx_header_in,$(UCX))),)
+ucx_root := $(abspath $(UCX))
+else ifneq ($(filter bench%,$(MAKECMDGOALS)),)
+ucx_root := $(shell . tests/middleware/ucx.sh && BUILD=$(abspath $(B)) UCX='$(UCX)' ucx_folder)
 endif
+ucx_header := $(if $(ucx_root),$(call ucx_header_in,$(ucx_root)))
+ifneq ($(ucx_header),)
 bench_peers += ucx
-ucx_cflags := -isystem $(abspath $(UCX))/include
-ucx_libs := -L$(abspath $(UCX))/lib -Wl,-rpath,$(abspath $(UCX))/lib
+ucx_cflags := -isystem $(ucx_root)/include
+ucx_libs := -L$(ucx_root)/lib -Wl,-rpath,$(ucx_root)/lib
+else ifneq ($(if $(UCX),$(filter bench%,$(MAKECMDGOALS))),)
+$(error UCX=$(UCX): there is no include/ucs/memory/rcache.h in it)
 else ifeq ($(call has_header,ucs/memory/rcache.h),yes)
 ucx_header = $(shell echo | $(CC) -E -M -x c -include ucs/memory/rcache.h - | tr ' ' '\n' | \
 	grep -m 1 'ucs/memory/rcache.h$$')

@@ -2,8 +2,8 @@
 /*
  * graphs COUNT: COUNT allocations that belong to a graph, whose ends can't all be seen: the cost of
  * a hit on other memory, and of an allocation and a free of other memory, before, meanwhile, and
- * after the graph has gone. Run with the preload, PINDOWN_BACKEND=none and a driver that has graphs.
- * Prints lines NAME, COUNT and ns, with tabs between.
+ * after the graph has gone. Run with the preload, PINDOWN_BACKEND=none and a driver that has
+ * graphs. Prints lines NAME, COUNT and ns, with tabs between.
  */
 #include "calls.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * misses calls:        the driver calls that a miss and its unpin make, and their cost beside that of
- *                      the export and the close alone, for each kind of memory
+ * misses calls:        the driver calls that a miss and its unpin make, and their cost beside that
+ *                      of the export and the close alone, for each kind of memory
  * misses pins THREADS: pins in THREADS threads at once beside bare exports in as many, gets of the
  *                      same new memory, and hits and frees in another thread meanwhile
  *

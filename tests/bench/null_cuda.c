@@ -98,7 +98,7 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
  */
 #define BYTES	    65536u
 #define LARGE	    UINT64_C(0x600000000000)
-#define LARGE_BYTES ((uint64_t)16 << 30)
+#define LARGE_BYTES ((uint64_t)8 << 30)
 #define DEVICES	    UINT64_C(0x200000000000)
 #define TIB_SHIFT   40
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * PROGRAM gets|frees|ranges|pending|churn|memory|counted REGIONS PATTERN: the workloads, on the
- * cache that the program is linked with (peer.h). PATTERN is the place of the regions and the way
+ * PROGRAM WORKLOAD REGIONS PATTERN: the workloads (`workloads` below), on the cache that the
+ * program is linked with (peer.h). PATTERN is the place of the regions and the way
  * they are chosen: dense (side by side, at random), stride (2 MiB apart, at random), zipf (side by
  * side, most accesses to few of them).
  *
@@ -96,20 +96,39 @@ struct worker {
 
 static pthread_barrier_t start_line;
 
+/*
+ * A batch is timed in slices, shorter than the time after which a busy machine lets other work run:
+ * otherwise the slower cache would be interrupted in more of its batches.
+ */
+#define MAX_BATCHES 9u
+#define SLICES	    128u
+
+/* The ns of each call in one batch, slice by slice. */
+static void time_slices(loop *measured, const struct regions *where, const uint32_t *order,
+			double *values)
+{
+	size_t slice = batch / SLICES;
+
+	for (unsigned i = 0; i < SLICES; i++) {
+		double begin = now_ns();
+
+		measured(where, order + i * slice, slice);
+		values[i] = (now_ns() - begin) / (double)slice;
+	}
+}
+
 static void *work(void *arg)
 {
 	struct worker *w = arg;
-	double values[16], begin;
+	double values[MAX_BATCHES * SLICES];
 
 	peer_thread();
 	w->loop(&regions, w->order, batch);
 	for (unsigned i = 0; i < batches; i++) {
 		pthread_barrier_wait(&start_line);
-		begin = now_ns();
-		w->loop(&regions, w->order, batch);
-		values[i] = (now_ns() - begin) / (double)batch;
+		time_slices(w->loop, &regions, w->order, values + i * SLICES);
 	}
-	w->ns = median(values, batches);
+	w->ns = median(values, batches * SLICES);
 	return NULL;
 }
 
@@ -185,6 +204,7 @@ static void frees(void)
 	register_all();
 	measure_gets("hit, 1 % freed", 1, false, 10);
 	measure_gets("hit, 10 % freed", 1, false, 100);
+	measure_gets("free, get that pins, and put", 1, false, 1000);
 	measure_gets("hit, 1 % freed", 2, false, 10);
 	measure_gets("hit, 10 % freed", 2, false, 100);
 }
@@ -227,31 +247,85 @@ static void measure_range(const char *workload, uint64_t begin, uint64_t length,
 	print_value(workload, 1, median(values, turns));
 }
 
+/* All of it, whichever part of the work of an end a cache leaves to the next get. */
+static void measure_end_and_pins(void)
+{
+	enum { PRESENT = 1000, TURNS = 101 };
+	static uint32_t order[PRESENT];
+	static double values[TURNS];
+
+	for (uint32_t i = 0; i < PRESENT; i++)
+		order[i] = i;
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		double begin = now_ns();
+
+		peer_free_range(region_at(&regions, 0), (uint64_t)PRESENT << regions.shift);
+		peer_gets(&regions, order, PRESENT);
+		values[turn] = now_ns() - begin;
+	}
+	print_value("invalidate a range that has 1000, and pin these again", 1,
+		    median(values, TURNS));
+}
+
 static void ranges(void)
 {
 	const uint64_t empty = BASE - (UINT64_C(64) << 30);
 	struct regions elsewhere = regions;
-	double values[16], begin;
+	double values[MAX_BATCHES * SLICES];
 	uint32_t *order;
 
 	register_all();
 	measure_range("invalidate a range of 64 MiB that has none", empty, 64 << 20, 0);
 	measure_range("invalidate a range of 16 GiB that has none", empty, UINT64_C(16) << 30, 0);
 	measure_range("invalidate one region", region_at(&regions, count / 2), PEER_BYTES, 1);
-	if (count >= 1000)
+	if (count >= 1000) {
 		measure_range("invalidate a range that has 1000", region_at(&regions, 0),
 			      UINT64_C(1000) << regions.shift, 1000);
+		measure_end_and_pins();
+	}
 	/* Through the call's wrapper and a driver that does nothing, or by the event. */
 	elsewhere.base = empty;
 	order = make_order(0, 1, 0, 1);
 	peer_frees(&elsewhere, order, batch);
-	for (unsigned i = 0; i < batches; i++) {
-		begin = now_ns();
-		peer_frees(&elsewhere, order, batch);
-		values[i] = (now_ns() - begin) / (double)batch;
-	}
+	for (unsigned i = 0; i < batches; i++)
+		time_slices(peer_frees, &elsewhere, order, values + i * SLICES);
 	free(order);
-	print_value("free of what is not registered", 1, median(values, batches));
+	print_value("free of what is not registered", 1, median(values, batches * SLICES));
+}
+
+/* The ends of single regions, several of them between two looks at the clock. */
+static void ends(void)
+{
+	enum { ENDED = 64, TURNS = 501 };
+	static double values[TURNS];
+	uint32_t order[ENDED];
+
+	if (count < ENDED)
+		stop("too few regions", (int)count);
+	register_all();
+	for (uint32_t i = 0; i < ENDED; i++)
+		order[i] = (uint32_t)((uint64_t)count * i / ENDED);
+	for (unsigned turn = 0; turn < TURNS; turn++) {
+		double begin = now_ns();
+
+		for (unsigned i = 0; i < ENDED; i++)
+			peer_free_range(region_at(&regions, order[i]), PEER_BYTES);
+		values[turn] = (now_ns() - begin) / ENDED;
+		peer_gets(&regions, order, ENDED);
+	}
+	print_value("invalidation of one region", 1, median(values, TURNS));
+}
+
+/* The cache keeps an order in which it would evict regions. */
+static void limited(void)
+{
+	uint64_t pins;
+
+	register_all();
+	pins = peer_pins();
+	measure_gets("hit, with a limit on regions", 1, false, 0);
+	measure_gets("hit, with a limit on regions", 2, false, 0);
+	must_be_hits(pins);
 }
 
 /* 1000 regions are in use while their memory is freed; hits are of others. */
@@ -347,34 +421,98 @@ static void memory(void)
 /* ---- for a counter of instructions --------------------------------------------------------- */
 
 /* tests/bench/counts counts only these calls, by their names. */
-static void __attribute__((noinline)) hits_counted(const uint32_t *order)
+#define COUNTED static void __attribute__((noinline))
+
+COUNTED misses_counted(const uint32_t *order)
+{
+	peer_gets(&regions, order, count);
+}
+
+COUNTED hits_counted(const uint32_t *order)
 {
 	peer_gets(&regions, order, batch);
 }
 
-static void __attribute__((noinline)) frees_counted(const uint32_t *order)
+COUNTED frees_counted(const uint32_t *order)
 {
 	peer_gets_and_frees(&regions, order, batch);
 }
 
-/* Prints the number of gets in each of them. */
+COUNTED tenths_counted(const uint32_t *order)
+{
+	peer_gets_and_frees(&regions, order, batch);
+}
+
+COUNTED ends_counted(uint32_t many)
+{
+	for (uint32_t i = 0; i < many; i++)
+		peer_free_range(region_at(&regions, i), PEER_BYTES);
+}
+
+COUNTED ranges_counted(uint32_t many)
+{
+	peer_free_range(regions.base, (uint64_t)many << regions.shift);
+}
+
+COUNTED unknown_counted(const struct regions *elsewhere, const uint32_t *order)
+{
+	peer_frees(elsewhere, order, batch);
+}
+
+/* Each function once to warm up, once counted; and by which number its counts are to be divided. */
+static void count_gets(const char *function, loop *warm, void (*counted)(const uint32_t *),
+		       unsigned freed)
+{
+	uint32_t *order = make_order(0, 1, freed, freed + 1);
+
+	warm(&regions, order, batch);
+	counted(order);
+	free(order);
+	print_value(function, 1, (double)batch);
+}
+
+static void count_ends(const uint32_t *all, uint32_t many)
+{
+	ends_counted(many);
+	peer_gets(&regions, all, many);
+	print_value("ends_counted", 1, many);
+	if (many < 1000)
+		return;
+	peer_free_range(regions.base, (uint64_t)many << regions.shift);
+	peer_gets(&regions, all, many);
+	ranges_counted(many);
+	peer_gets(&regions, all, many);
+	print_value("ranges_counted", 1, 1);
+}
+
+static void count_unknown(void)
+{
+	struct regions elsewhere = {.base = BASE - (UINT64_C(64) << 30), .shift = regions.shift};
+	uint32_t *order = make_order(0, 1, 0, 1);
+
+	peer_frees(&elsewhere, order, batch);
+	unknown_counted(&elsewhere, order);
+	free(order);
+	print_value("unknown_counted", 1, (double)batch);
+}
+
 static void counted(void)
 {
-	uint32_t *hits, *frees;
+	uint32_t *all = table(count, sizeof(*all));
 
 	batch = 1 << 16;
-	register_all();
-	hits = make_order(0, 1, 0, 1);
-	peer_gets(&regions, hits, batch);
-	hits_counted(hits);
+	for (uint32_t i = 0; i < count; i++)
+		all[i] = i;
+	misses_counted(all);
+	print_value("misses_counted", 1, count);
+	count_gets("hits_counted", peer_gets, hits_counted, 0);
 	if (peer_has_frees) {
-		frees = make_order(0, 1, 1000, 2);
-		peer_gets_and_frees(&regions, frees, batch);
-		frees_counted(frees);
-		free(frees);
+		count_gets("frees_counted", peer_gets_and_frees, frees_counted, 1000);
+		count_gets("tenths_counted", peer_gets_and_frees, tenths_counted, 100);
+		count_ends(all, count < 1000 ? count : 1000);
+		count_unknown();
 	}
-	free(hits);
-	print_value("gets", 1, (double)batch);
+	free(all);
 }
 
 /* ---- main --------------------------------------------------------------------------------- */
@@ -382,8 +520,9 @@ static void counted(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-} workloads[] = {{"gets", gets},      {"frees", frees},	  {"ranges", ranges},  {"pending", pending},
-		 {"churn", churning}, {"memory", memory}, {"counted", counted}};
+} workloads[] = {{"gets", gets},      {"frees", frees},	    {"ranges", ranges},
+		 {"ends", ends},      {"limited", limited}, {"pending", pending},
+		 {"churn", churning}, {"memory", memory},   {"counted", counted}};
 
 int main(int argc, char **argv)
 {
@@ -391,19 +530,16 @@ int main(int argc, char **argv)
 	pattern = argc == 4 ? argv[3] : "";
 	if (!count || (strcmp(pattern, "dense") != 0 && strcmp(pattern, "stride") != 0 &&
 		       strcmp(pattern, "zipf") != 0)) {
-		fprintf(stderr,
-			"usage: %s gets|frees|ranges|pending|churn|memory|counted REGIONS "
-			"dense|stride|zipf\n",
-			argv[0]);
+		fprintf(stderr, "usage: %s WORKLOAD REGIONS dense|stride|zipf\n", argv[0]);
 		return 2;
 	}
 	if (strcmp(pattern, "stride") == 0)
 		regions.shift = 21;
 	batch = count > 100000 ? 1 << 19 : 1 << 18;
-	batches = count > 100000 ? 5 : 9;
+	batches = count > 100000 ? 5 : MAX_BATCHES;
 	for (unsigned i = 0; i < sizeof(workloads) / sizeof(workloads[0]); i++)
 		if (strcmp(argv[1], workloads[i].name) == 0) {
-			peer_open(count, 0);
+			peer_open(count, strcmp(argv[1], "limited") == 0 ? count : 0);
 			workloads[i].run();
 			return 0;
 		}

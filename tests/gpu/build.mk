@@ -6,6 +6,8 @@ gpu_bin := $(B)/gpu
 
 $(gpu_bin)/miss: $(B)/obj/tests/gpu/miss.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
+$(gpu_bin)/pins: $(B)/obj/tests/gpu/pins.c.o $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
 # Its libibverbs.so.1 is the recording one on a real GPU, too.
 $(gpu_bin)/verbs: $(B)/obj/tests/gpu/verbs.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1
 	$(apps_link) $^ -o $@ $(apps_libs)
@@ -32,6 +34,6 @@ $(gpu_runtime): tests/gpu/runtime.cu
 		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
 
 gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) \
-	$(addprefix $(gpu_bin)/,miss verbs races sleep)
+	$(addprefix $(gpu_bin)/,miss pins verbs races sleep)
 gpu-runtime: $(gpu_runtime)
 .PHONY: gpu-programs gpu-runtime

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The cost of registering: the driver's dma-buf export by hand, and the same through pindown, if it
- * is preloaded. Prints lines "NAME<tab>NANOSECONDS", medians.
+ * is preloaded, for memory of cuMemAlloc, of a pool, and of cuMemMap. Prints lines
+ * "NAME<tab>NANOSECONDS", medians.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -70,21 +71,81 @@ static double time_of(void (*step)(CUdeviceptr, size_t), CUdeviceptr at, size_t 
 	return median(times, ROUNDS);
 }
 
-static void measure(size_t mib)
+/* ---- kinds of memory ------------------------------------------------------------------------ */
+
+static CUdeviceptr make_linear(size_t size)
 {
 	CUdeviceptr at;
+
+	must(cuMemAlloc_v2(&at, size), "cuMemAlloc");
+	return at;
+}
+
+static void end_linear(CUdeviceptr at, size_t size)
+{
+	(void)size;
+	must(cuMemFree_v2(at), "cuMemFree");
+}
+
+/* The driver exports memory of a pool from the beginning of its piece only. */
+static CUdeviceptr make_pool(size_t size)
+{
+	CUdeviceptr at, piece = 0;
+
+	must(cuMemAllocAsync(&at, size, NULL), "cuMemAllocAsync");
+	must(cuStreamSynchronize(NULL), "cuStreamSynchronize");
+	if (cuPointerGetAttribute(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, at) ==
+		    CUDA_SUCCESS &&
+	    piece != at)
+		stop("the allocation is not the first of its piece", 0);
+	return at;
+}
+
+static CUmemGenericAllocationHandle handle;
+
+static CUdeviceptr make_mapped(size_t size)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUdeviceptr at;
+
+	must(cuMemAddressReserve(&at, size, 0, 0, 0), "cuMemAddressReserve");
+	must(cuMemCreate(&handle, size, &prop, 0), "cuMemCreate");
+	must(cuMemMap(at, size, 0, handle, 0), "cuMemMap");
+	must(cuMemSetAccess(at, size, &access, 1), "cuMemSetAccess");
+	return at;
+}
+
+static void end_mapped(CUdeviceptr at, size_t size)
+{
+	must(cuMemUnmap(at, size), "cuMemUnmap");
+	must(cuMemRelease(handle), "cuMemRelease");
+	must(cuMemAddressFree(at, size), "cuMemAddressFree");
+}
+
+static const struct kind {
+	const char *name;
+	CUdeviceptr (*make)(size_t size);
+	void (*end)(CUdeviceptr at, size_t size);
+} linear = {"", make_linear, end_linear}, pool = {"pool, ", make_pool, end_linear},
+  mapped = {"mapped, ", make_mapped, end_mapped};
+
+static void measure(const struct kind *kind, size_t mib)
+{
+	CUdeviceptr at = kind->make(mib * MIB);
 	char name[80];
 
-	must(cuMemAlloc_v2(&at, mib * MIB), "cuMemAlloc");
-	snprintf(name, sizeof(name), "export + close, %zu MiB", mib);
+	snprintf(name, sizeof(name), "export + close, %s%zu MiB", kind->name, mib);
 	print_measure(name, time_of(export_and_close, at, mib * MIB));
 	if (pindown.get != NULL) {
-		snprintf(name, sizeof(name), "miss + unpin, %zu MiB", mib);
+		snprintf(name, sizeof(name), "miss + unpin, %s%zu MiB", kind->name, mib);
 		print_measure(name, time_of(miss_and_flush, at, mib * MIB));
-		snprintf(name, sizeof(name), "hit + put, %zu MiB", mib);
+		snprintf(name, sizeof(name), "hit + put, %s%zu MiB", kind->name, mib);
 		print_measure(name, time_of(hits, at, mib * MIB) / HITS);
 	}
-	must(cuMemFree_v2(at), "cuMemFree");
+	kind->end(at, mib * MIB);
 }
 
 int main(void)
@@ -97,7 +158,9 @@ int main(void)
 	pindown.put = dlsym(RTLD_DEFAULT, "pindown_put");
 	pindown.flush = dlsym(RTLD_DEFAULT, "pindown_flush");
 	pindown.get = dlsym(RTLD_DEFAULT, "pindown_get");
-	measure(4);
-	measure(32);
+	measure(&linear, 4);
+	measure(&linear, 32);
+	measure(&pool, 4);
+	measure(&mapped, 4);
 	return 0;
 }

@@ -91,10 +91,11 @@ int saw_create(const struct pindown_object_request *what, void **data, void *arg
 	AGREE(arg == &consumers[making.consumer] &&
 		      memcmp(&what->key, &wanted, sizeof(wanted)) == 0,
 	      "another object is made than was asked for");
-	AGREE(!making.flags && consumers[making.consumer].is_there, "an object is made for nobody");
+	AGREE(!(making.flags & PINDOWN_GET_CACHED) && consumers[making.consumer].is_there,
+	      "an object is made for nobody");
 	r = making.region ? making.region : get_has(making.found, real);
 	AGREE(r->real == real && r->live, "an object is made on another region");
-	AGREE(!object_on(r, making.consumer, making.key), "an object is made again");
+	AGREE(!object_on(r, making.consumer, making.key, NULL), "an object is made again");
 	settle_objects(); /* all objects that ended because of the pin are destroyed by now */
 	r->making = !making.region;
 	befall(r, fate);
@@ -121,7 +122,7 @@ void made_in_vain(void)
 {
 	making.vain = NULL;
 	if (!making.error)
-		making.found = get_begins(making.addr, making.length, 0);
+		making.found = get_begins(making.addr, making.length, making.flags);
 }
 
 /* ---- attach ---- */
@@ -133,25 +134,27 @@ static int wanted_of(const struct region *r, const struct object *o)
 		return PINDOWN_OK;
 	if (!consumers[making.consumer].is_there)
 		return PINDOWN_ERR_INVALID;
-	AGREE(making.flags || !r->live, "attach: an object should have been made");
+	AGREE(making.flags & PINDOWN_GET_CACHED || !r->live,
+	      "attach: an object should have been made");
 	return PINDOWN_ERR_NOT_DEVICE;
 }
 
 static struct object *judge_found(const struct region *r, int result)
 {
-	struct object *o = r->live ? object_on(r, making.consumer, making.key) : NULL;
+	struct object *o = r->live ? object_on(r, making.consumer, making.key, making.real) : NULL;
 	int wanted = wanted_of(r, o);
 
 	AGREE(result == wanted, "attach: %s; the model: %s", pindown_strerror(result),
 	      pindown_strerror(wanted));
 	counts.objects_found += o != NULL;
+	counts.objects_served += o && o->key != making.key;
 	return o;
 }
 
 /* Nothing was cached, and nothing created. */
 static void judge_not_found(int result)
 {
-	if (making.flags) {
+	if (making.flags & PINDOWN_GET_CACHED) {
 		AGREE(result == PINDOWN_ERR_NOT_DEVICE, "attach: %s; the model: not cached",
 		      pindown_strerror(result));
 	} else if (attempt.pinned) {
@@ -185,8 +188,10 @@ static void compare_object(const struct object *o)
 
 static void finish(int result, pindown_object *real, const pindown_object *untouched)
 {
-	struct object *o = judge(result);
+	struct object *o;
 
+	making.real = real;
+	o = judge(result);
 	attempt.on = false;
 	making.region = NULL;
 	AGREE((o != NULL) == (real != untouched), "an object is written, or not");
@@ -227,7 +232,7 @@ void op_attach_region(const uint32_t n[])
 	int result;
 
 	making =
-		(struct making){.region = r, .flags = n[1] % 2, .consumer = consumer, .key = which};
+		(struct making){.region = r, .flags = n[1] % 4, .consumer = consumer, .key = which};
 	if (!r || consumers[consumer].id < 1)
 		making.error = PINDOWN_ERR_INVALID;
 	result = pindown_attach_region(consumers[consumer].id, r ? r->real : NULL, 0, 0,

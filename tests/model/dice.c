@@ -67,11 +67,16 @@ static struct op allocation(uint32_t place)
 			    kind == POOL ? roll(POOLS) : roll(CONTEXTS), !one_in(20)}};
 }
 
+static uint32_t some_flags(void)
+{
+	return (one_in(8) ? PINDOWN_GET_CACHED : 0) | (one_in(8) ? PINDOWN_GET_NOWAIT : 0);
+}
+
 /* Mostly within an allocation; sometimes to its end, past it, or where there is none. */
 static struct op some_get(void)
 {
 	uint32_t place = one_in(10) ? some_place() : place_with_memory();
-	uint32_t flags = one_in(8) ? PINDOWN_GET_CACHED : 0, from, length;
+	uint32_t flags = some_flags(), from, length;
 	const struct memory *m = &memory[place];
 	uint32_t size = (uint32_t)(m->id ? m->end - m->base : place_size(place));
 	uint32_t offset = m->id ? (uint32_t)(m->base - place_base(place)) : 0;
@@ -102,6 +107,21 @@ static struct op some_get(void)
 	else if (one_in(200))
 		length = 0;
 	return (struct op){OP_GET, {place, offset + from, length, flags}};
+}
+
+/* Ranges in one region, in neighbours, and in mappings side by side. */
+static struct op some_getv(void)
+{
+	static const uint32_t steps[] = {
+		0, 1, 4096, (uint32_t)KIB(24), (uint32_t)MIB(1), (uint32_t)MIB(2)};
+	struct op op = some_get();
+
+	op.code = OP_GETV;
+	if (!one_in(3)) /* short ones, so that several are cached */
+		op.n[2] = op.n[2] % KIB(64);
+	op.n[4] = roll(MAX_VECTOR + 1);
+	op.n[5] = steps[roll(sizeof(steps) / sizeof(steps[0]))];
+	return op;
 }
 
 static struct op some_free(uint32_t place)
@@ -180,7 +200,7 @@ static struct op some_attach(void)
 		op.n[1] = (uint32_t)(o->region->base - place_base(place));
 		op.n[2] = 1 + roll((uint32_t)(o->region->end - o->region->base));
 		consumer = o->consumer;
-		key = o->key;
+		key = one_in(3) ? key : o->key;
 	}
 	return (struct op){OP_ATTACH, {op.n[0], op.n[1], op.n[2], op.n[3], consumer, key}};
 }
@@ -191,7 +211,7 @@ static struct op about_consumers(void)
 
 	if (what < 35)
 		return (struct op){OP_ATTACH_REGION,
-				   {roll(MAX_REGIONS), one_in(8), consumer, roll(KEYS)}};
+				   {roll(MAX_REGIONS), some_flags(), consumer, roll(KEYS)}};
 	if (!consumers[consumer].is_there && what < 75)
 		return (struct op){OP_CONSUMER_ADD, {consumer}};
 	if (what < 60)
@@ -209,12 +229,16 @@ struct op next_op(void)
 {
 	uint32_t what = roll(1000);
 
-	if (what < 270)
+	if (what < 240)
 		return some_get();
+	if (what < 270)
+		return some_getv();
 	if (what < 400)
 		return some_attach();
-	if (what < 580)
+	if (what < 560)
 		return (struct op){OP_PUT, {roll(MAX_REGIONS)}};
+	if (what < 580)
+		return (struct op){OP_PUTV, {roll(MAX_REGIONS), roll(MAX_VECTOR + 1), roll(3)}};
 	if (what < 680)
 		return (struct op){OP_DETACH, {roll(MAX_REGIONS)}};
 	if (what < 700)

@@ -263,6 +263,12 @@ void get_judge(int result)
 	bool too_large = max_bytes && bytes > max_bytes;
 
 	check_no_lost_pin();
+	if (attempt.would_wait) {
+		AGREE(result == PINDOWN_ERR_WOULD_WAIT, "get: %s; the model: a pin was lost",
+		      pindown_strerror(result));
+		counts.would_wait++;
+		return;
+	}
 	if (attempt.described != PINDOWN_OK) {
 		AGREE(result == attempt.described, "get: %s; the model: %s",
 		      pindown_strerror(result), pindown_strerror(attempt.described));
@@ -350,7 +356,7 @@ static void compare_region(const struct region *r)
 
 bool get_is_bad(uint64_t length, unsigned flags)
 {
-	return !length || flags & ~PINDOWN_GET_CACHED;
+	return !length || flags & ~(PINDOWN_GET_CACHED | PINDOWN_GET_NOWAIT);
 }
 
 /*
@@ -374,7 +380,10 @@ struct region *get_begins(uint64_t addr, uint64_t length, unsigned flags)
 {
 	struct region *r = find(addr, length);
 
-	attempt = (struct attempt){.on = !r && !flags, .addr = addr, .length = length};
+	attempt = (struct attempt){.on = !r && !(flags & PINDOWN_GET_CACHED),
+				   .nowait = flags & PINDOWN_GET_NOWAIT,
+				   .addr = addr,
+				   .length = length};
 	attempt_describe();
 	counts.hits += r != NULL;
 	counts.misses += r == NULL;
@@ -413,7 +422,7 @@ void perform_get(uint64_t addr, uint64_t length, unsigned flags)
 		AGREE(result == PINDOWN_OK && real == r->real,
 		      "get: %s, %s region; the model: a hit", pindown_strerror(result),
 		      real == r->real ? "the same" : "another");
-	else if (flags)
+	else if (flags & PINDOWN_GET_CACHED)
 		AGREE(result == PINDOWN_ERR_NOT_DEVICE, "get: %s; the model: not cached",
 		      pindown_strerror(result));
 	else
@@ -421,5 +430,75 @@ void perform_get(uint64_t addr, uint64_t length, unsigned flags)
 	AGREE(result == PINDOWN_OK || real == untouched, "a failed get has written a region");
 	if (result == PINDOWN_OK)
 		get_has(r, real)->holds++;
+	attempt.on = false;
+}
+
+/* ---- a vector ---- */
+
+/*
+ * The ranges up to the first that is not cached: that one is tried when those before it are held,
+ * and what follows could miss only because of it. Returns how many are cached.
+ */
+static size_t begin_vector(const struct pindown_range *ranges, size_t n, unsigned flags,
+			   struct region **hits)
+{
+	size_t i;
+
+	for (i = 0; i < n && !get_is_bad(ranges[i].length, flags); i++) {
+		hits[i] = get_begins(ranges[i].addr, ranges[i].length, flags);
+		if (!hits[i])
+			break;
+		hits[i]->holds++;
+		hits[i]->vector++;
+	}
+	return i;
+}
+
+/* The range behind those that are cached: is this the right result of it? */
+static void judge_last(const struct pindown_range *last, unsigned flags, int result)
+{
+	if (get_is_bad(last->length, flags))
+		AGREE(result == PINDOWN_ERR_INVALID, "getv: bad arguments are taken");
+	else if (flags & PINDOWN_GET_CACHED)
+		AGREE(result == PINDOWN_ERR_NOT_DEVICE, "getv: %s; the model: not cached",
+		      pindown_strerror(result));
+	else
+		get_judge(result);
+}
+
+/* All or none: those that were held are put again, which may have unpinned some (saw_unpin()). */
+static void fail_vector(struct region **hits, size_t count, pindown_region **real, size_t given)
+{
+	for (size_t i = 0; i < given; i++)
+		AGREE(!real[i], "a vector that fails has left a region");
+	for (size_t i = 0; i < count; i++)
+		hits[i]->holds -= !hits[i]->unpinned;
+	counts.failed_vectors++;
+}
+
+void perform_getv(const struct pindown_range *ranges, size_t n, unsigned flags)
+{
+	pindown_region *real[MAX_VECTOR];
+	struct region *hits[MAX_VECTOR];
+	size_t count = begin_vector(ranges, n, flags, hits), failed = MAX_VECTOR;
+	size_t given = count < n ? count + 1 : n;
+	int result = pindown_getv(ranges, given, flags, real, &failed);
+
+	counts.vectors++;
+	for (size_t i = 0; i < count; i++)
+		hits[i]->vector = 0;
+	if (count < given)
+		judge_last(&ranges[count], flags, result);
+	else
+		AGREE(result == PINDOWN_OK, "getv: %s; the model: hits", pindown_strerror(result));
+	AGREE(failed == (result == PINDOWN_OK ? MAX_VECTOR : count),
+	      "getv: range %zu has failed; the model: %zu", failed, count);
+	if (result != PINDOWN_OK)
+		fail_vector(hits, count, real, given);
+	for (size_t i = 0; i < count && result == PINDOWN_OK; i++)
+		AGREE(real[i] == hits[i]->real && !hits[i]->unpinned,
+		      "getv: another region than a get's");
+	if (result == PINDOWN_OK && count < given)
+		get_has(NULL, real[count])->holds++;
 	attempt.on = false;
 }

@@ -268,6 +268,8 @@ static void judge_eviction(const struct region *r)
 	} else if (attempt.pinned) { /* another group of the same mappings */
 		AGREE(overlaps(r, attempt.begin, attempt.end),
 		      "evicted for a pin that has been made");
+		AGREE(is_true(r), "0x%" PRIx64 " is replaced, and that it was stale is not noticed",
+		      r->base);
 		return;
 	} else if (attempt.tried) {
 		AGREE(attempt.permits > 0, "evicted without need");
@@ -343,7 +345,7 @@ void saw_end(const struct pindown_invalidation *what, void *arg)
 	AGREE(what->in_use == in_use, "reported: %sin use; the model: %u holds, %u held objects",
 	      what->in_use ? "" : "not ", r->holds, r->held_objects);
 	/* An attach holds its region all the time. */
-	if (put_when_told && r->holds && r != making.region) {
+	if (put_when_told && r->holds > r->vector && r != making.region) {
 		r->holds--;
 		pindown_put(r->real);
 	}
@@ -361,6 +363,8 @@ void saw_unpin(uint32_t pin)
 		AGREE(!r->live, "0x%" PRIx64 " is unpinned, and nothing has ended it", r->base);
 		AGREE(!r->must_be_told, "0x%" PRIx64 " is unpinned before its end is reported",
 		      r->base);
+		if (r->holds == r->vector) /* of a vector that fails: it has put them */
+			r->holds = 0;
 		AGREE(!r->holds && !r->making, "0x%" PRIx64 " is unpinned under its holders",
 		      r->base);
 		AGREE(!r->objects, "0x%" PRIx64 " is unpinned under an object", r->base);

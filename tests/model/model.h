@@ -96,6 +96,7 @@ struct region {
 	void *context, *pool;
 	int device;
 	unsigned holds;
+	unsigned vector;		/* of these: the vector's that is just being got */
 	bool making;			/* an object: attach has a hold of its own meanwhile */
 	unsigned objects, held_objects; /* that are live or kept */
 	bool live, is_volatile, mapped;
@@ -118,6 +119,7 @@ struct counts {
 	/* Not part of the statistics. */
 	uint64_t unpins_at_last_put, objects_found, objects_kept, objects_hidden, objects_reused,
 		destroyed_at_last_detach, made_in_vain, grown, windows;
+	uint64_t vectors, failed_vectors, would_wait, objects_served;
 };
 extern struct counts counts;
 extern uint64_t max_regions, max_bytes; /* bytes 0: no limit */
@@ -153,6 +155,8 @@ unsigned expect_end_of_changed(uint64_t begin, uint64_t end);
 /* A get that has missed: regions may be evicted for it. */
 struct attempt {
 	bool on;
+	bool nowait;
+	bool would_wait;       /* a pin was lost, and it is not tried again */
 	uint64_t addr, length; /* the requested range */
 	int described;	       /* the driver's answer for it: a pindown_result */
 	uint64_t begin, end;   /* its memory; once it is tried, what the cache tries to pin */
@@ -206,8 +210,8 @@ void settle_accounts(bool devices_too);
 
 #define CONSUMERS   3
 #define OWNERS	    2
-#define KEYS	    8 /* any two differ in one word at least, some in one only */
-#define MAX_OBJECTS 4096
+#define KEYS	    32 /* any two differ in one word at least, some in one only */
+#define MAX_OBJECTS 8192
 
 struct consumer {
 	int id; /* the last one, if it does not exist any more */
@@ -236,7 +240,13 @@ extern unsigned object_count;
 
 void objects_reset(void);
 struct pindown_key key_of(unsigned key);
-struct object *object_on(const struct region *r, unsigned consumer, unsigned key);
+/*
+ * The one of this key, or else one that serves besides, by its consumer's rules. Where several do,
+ * the cache has the choice: `real` is what it has chosen.
+ */
+struct object *object_on(const struct region *r, unsigned consumer, unsigned key,
+			 const pindown_object *real);
+struct pindown_consumer rules_of(unsigned consumer);
 struct object *new_object(struct region *r, unsigned consumer, unsigned key);
 void object_hold(struct object *o);
 void object_let_go(struct object *o);
@@ -281,6 +291,7 @@ struct making {
 	struct region *found;  /* the cached region */
 	struct object *object; /* the created object */
 	struct object *vain;   /* the object that was created for nothing and must be destroyed */
+	pindown_object *real;  /* attach has returned this */
 	int error;	       /* 0, or the required result */
 };
 extern struct making making;
@@ -304,7 +315,9 @@ void disagree(const char *format, ...) __attribute__((format(printf, 1, 2), nore
 
 enum code {
 	OP_GET,
+	OP_GETV,
 	OP_PUT,
+	OP_PUTV,
 	OP_ALLOCATE,
 	OP_FREE,
 	OP_UNMAP,
@@ -374,6 +387,8 @@ extern bool put_when_told, in_put;
 /* ---- a get, in steps (get.c) ---- */
 
 void perform_get(uint64_t addr, uint64_t length, unsigned flags);
+#define MAX_VECTOR 8
+void perform_getv(const struct pindown_range *ranges, size_t n, unsigned flags);
 bool get_is_bad(uint64_t length, unsigned flags);
 /* Before the cache is asked: the region that is cached, or the beginning of an attempt to pin. */
 struct region *get_begins(uint64_t addr, uint64_t length, unsigned flags);

@@ -24,21 +24,70 @@ void objects_reset(void)
 
 /* ---- the list ---- */
 
+/* Two rights, and a few ranges: some contain others, and some overlap. */
 struct pindown_key key_of(unsigned key)
 {
-	return (struct pindown_key){.owner = key % OWNERS, .word = {key / 2 % 2, key / 4}};
+	static const struct {
+		unsigned first, count;
+	} ranges[KEYS / 8] = {{0, 2}, {1, 1}, {0, 4}, {1, 4}};
+	unsigned which = key / 8;
+
+	return (struct pindown_key){
+		.owner = key % OWNERS,
+		.word = {key / 2 % 4, PINDOWN_KEY_RANGE(ranges[which].first * PINDOWN_PAGE_SIZE,
+							ranges[which].count * PINDOWN_PAGE_SIZE)}};
 }
 
-struct object *object_on(const struct region *r, unsigned consumer, unsigned key)
+/* One consumer compares keys; one has rights; and one has a right, and ranges. */
+struct pindown_consumer rules_of(unsigned consumer)
 {
+	return (struct pindown_consumer){.name = "model",
+					 .create = saw_create,
+					 .destroy = saw_destroy,
+					 .arg = &consumers[consumer],
+					 .rights = consumer == 1   ? 3
+						   : consumer == 2 ? 2
+								   : 0,
+					 .flags = consumer == 2 ? PINDOWN_CONSUMER_RANGES : 0};
+}
+
+static bool reaches_over(uint64_t range, uint64_t other)
+{
+	uint64_t base = PINDOWN_KEY_RANGE_BASE(range), other_base = PINDOWN_KEY_RANGE_BASE(other);
+
+	return base <= other_base && other_base + PINDOWN_KEY_RANGE_LENGTH(other) <=
+					     base + PINDOWN_KEY_RANGE_LENGTH(range);
+}
+
+static bool serves(unsigned consumer, unsigned key, unsigned wanted)
+{
+	const struct pindown_consumer rules = rules_of(consumer);
+	const struct pindown_key has = key_of(key), wants = key_of(wanted);
+	uint64_t rights = has.word[0] & rules.rights, asked = wants.word[0] & rules.rights;
+	bool is_wider = rules.flags && reaches_over(has.word[1], wants.word[1]);
+
+	return has.owner == wants.owner && (has.word[1] == wants.word[1] || is_wider) &&
+	       (has.word[0] & ~rules.rights) == (wants.word[0] & ~rules.rights) &&
+	       (rights & asked) == asked;
+}
+
+struct object *object_on(const struct region *r, unsigned consumer, unsigned key,
+			 const pindown_object *real)
+{
+	struct object *found = NULL;
+
 	for (unsigned i = 0; i < object_count; i++) {
 		struct object *o = objects[i];
 
-		if (o->region == r && o->state == OBJECT_LIVE && o->consumer == consumer &&
-		    o->key == key)
+		if (o->region != r || o->state != OBJECT_LIVE || o->consumer != consumer ||
+		    !serves(consumer, o->key, key))
+			continue;
+		if (o->key == key)
 			return o;
+		if (!found || o->real == real)
+			found = o;
 	}
-	return NULL;
+	return found;
 }
 
 struct object *new_object(struct region *r, unsigned consumer, unsigned key)
@@ -257,8 +306,7 @@ uint64_t objects_now(void)
 void op_consumer_add(const uint32_t n[])
 {
 	struct consumer *c = &consumers[n[0] % CONSUMERS];
-	const struct pindown_consumer ops = {
-		.name = "model", .create = saw_create, .destroy = saw_destroy, .arg = c};
+	const struct pindown_consumer ops = rules_of(n[0] % CONSUMERS);
 	int id;
 
 	if (c->is_there)

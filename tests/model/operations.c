@@ -39,6 +39,40 @@ static void op_put(const uint32_t n[])
 	in_put = false;
 }
 
+/*
+ * n: place, offset, length, flags, count, and the bytes from the begin of a range to that of the
+ * next.
+ */
+static void op_getv(const uint32_t n[])
+{
+	struct pindown_range ranges[MAX_VECTOR];
+	size_t count = n[4] % (MAX_VECTOR + 1);
+
+	for (size_t i = 0; i < count; i++)
+		ranges[i] = (struct pindown_range){place_base(n[0]) + n[1] + i * n[5], n[2]};
+	perform_getv(ranges, count, n[3]);
+}
+
+/* n: the first of the held regions, how many, how far the next one is in the list of them. */
+static void op_putv(const uint32_t n[])
+{
+	pindown_region *real[MAX_VECTOR];
+	size_t count = 0;
+
+	for (size_t i = 0; i < n[1] % (MAX_VECTOR + 1); i++) {
+		struct region *r = nth_held(n[0] + (uint32_t)i * n[2]);
+
+		if (!r)
+			break;
+		AGREE(pindown_region_is_live(r->real) == r->live, "putv: live or not");
+		r->holds--;
+		real[count++] = r->real;
+	}
+	in_put = true;
+	pindown_putv(real, count);
+	in_put = false;
+}
+
 /* ---- memory comes and goes ---- */
 
 static void report_allocation(uint64_t base, uint64_t end)
@@ -428,7 +462,9 @@ static void op_fork(const uint32_t n[])
 
 const struct op_kind op_kinds[OP_CODES] = {
 	[OP_GET] = {"get", {"place", "offset", "length", "flags"}, op_get},
+	[OP_GETV] = {"getv", {"place", "offset", "length", "flags", "count", "step"}, op_getv},
 	[OP_PUT] = {"put", {"which"}, op_put},
+	[OP_PUTV] = {"putv", {"which", "count", "step"}, op_putv},
 	[OP_ALLOCATE] = {"allocate",
 			 {"place", "offset", "size", "kind", "owner", "seen"},
 			 op_allocate},

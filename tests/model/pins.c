@@ -149,6 +149,7 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 	(void)context;
 	*driver_error = 0;
 	AGREE(attempt.on, "a pin without a get");
+	AGREE(!attempt.would_wait, "a pin after a lost one, and the get was not to wait");
 	if (pin->trial)
 		return try(pin, driver_error);
 	fate = fate_of_next();
@@ -176,6 +177,7 @@ static int do_pin(struct pdn_pin *pin, void *context, int *driver_error)
 		attempt.pinned = attempt.tried = false; /* it must begin again */
 		attempt.failed_wide = true; /* and after several times it reaches less far */
 		attempt.lost_pin = pin->handle;
+		attempt.would_wait = attempt.nowait;
 		counts.lost_races++;
 		if (fate == PIN_SWAPPED)
 			swap(attempt.begin);

@@ -25,6 +25,9 @@
 #if defined(NO_LOOK_WHEN_KNOWN) || defined(LOOKS_FOR_GUARDS_LAST)
 #define SECOND
 #endif
+#if defined(TAKEN_LATE) || defined(GIVEN_BACK_EARLY)
+#define COME_AND_GO
+#endif
 #if defined(REFUSAL_IGNORED) || defined(NO_GRACE) || defined(GRACE_AT_ONCE)
 #define REFUSED
 #endif
@@ -74,7 +77,18 @@ byte index, state[RECORDS + 1], id_of[RECORDS + 1], pin_of[RECORDS + 1];
 byte unsettled, sequence;
 bool lock;
 byte guard;	/* 0: none is up */
-byte probing[THREADS];
+byte probing[THREADS];	/* by record */
+/*
+ * The records of threads (cache/base/thread.c): whether a thread owns it. With COME_AND_GO, a
+ * thread that hits takes the lower one that is free, at any time, and gives it back when it ends;
+ * so the second may get that of the first while an end walks over them. The thread that frees is
+ * alone when the others have ended. Else each has one, by its number, all the time.
+ */
+bool taken[THREADS];
+byte place[THREADS];
+#define ALONE(p)	     (!taken[0] && !taken[1] && ((p) == PINNER || !taken[PINNER]) && \
+			      ((p) == FREER || !taken[FREER]))
+#define PASSES(which, record) (!taken[which] || probing[which] != record)
 short hold[(RECORDS + 1) * THREADS];
 bool flight, lost;
 bool disturbed;	/* a free has begun before the flight announced its memory */
@@ -97,8 +111,11 @@ byte fill[THREADS];
 
 inline commit(p) {
 	d_step {
+#ifdef TAKEN_LATE
+		taken[place[p]] = true;
+#endif
 		if
-		:: buffered_to[p * DEEP] == TO_PROBING -> probing[p] = buffered[p * DEEP]
+		:: buffered_to[p * DEEP] == TO_PROBING -> probing[place[p]] = buffered[p * DEEP]
 		:: buffered_to[p * DEEP] == TO_GUARD -> guard = buffered[p * DEEP]
 		:: else -> hold[buffered_to[p * DEEP] * THREADS + p] = buffered[p * DEEP]
 		fi;
@@ -211,8 +228,11 @@ inline heavy_barrier(p) {
 #ifdef NO_BARRIER
 	skip
 #else
-#ifdef CHANGES
 	atomic { drain(p) };
+	if
+	:: ALONE(p) -> skip
+	:: else ->
+#ifdef CHANGES
 	if
 	:: fence_mode >= FENCE_IN_EACH_HIT
 	:: fence_mode < FENCE_IN_EACH_HIT -> membarrier()
@@ -239,6 +259,7 @@ inline heavy_barrier(p) {
 #else
 	membarrier()
 #endif
+	fi
 #endif
 }
 
@@ -361,6 +382,15 @@ proctype Reader(byte p) {
 	byte ended_before;
 	bool ok;
 
+#ifdef COME_AND_GO
+	/* pdn_thread_attach(): a locked instruction, at which nothing is in the buffer */
+	atomic {
+		place[p] = (taken[0] -> 1 : 0);
+#ifndef TAKEN_LATE
+		taken[place[p]] = true
+#endif
+	};
+#endif
 	atomic { users++; ended_before = ALL_ENDED };
 	record = index;
 	if
@@ -394,7 +424,17 @@ proctype Reader(byte p) {
 		:: else
 		fi;
 		atomic { users--; record = 0; ok = false }
-	fi
+	fi;
+#ifdef COME_AND_GO
+	/* end_record(): a release; all that the thread has stored is in memory before */
+#ifdef GIVEN_BACK_EARLY
+	taken[place[p]] = false
+#else
+	atomic { fill[p] == 0 -> taken[place[p]] = false; place[p] = 0 }
+#endif
+#else
+	skip
+#endif
 }
 
 /* ---- one that pins ---- */
@@ -537,7 +577,12 @@ next:		frees_before = false
 got:	judge_hit(record, id, ended_before);
 	put(PINNER, record, id, sum);
 	users--;
-out:	skip
+out:
+#ifdef COME_AND_GO
+	atomic { fill[PINNER] == 0 -> taken[PINNER] = false }
+#else
+	skip
+#endif
 }
 
 /* ---- one that frees ---- */
@@ -590,8 +635,8 @@ end_it:
 #endif
 		heavy_barrier(FREER);
 #ifndef NO_WAIT_FOR_PROBES
-		probing[0] != record;
-		probing[1] != record;
+		PASSES(0, record);
+		PASSES(1, record);
 #endif
 #ifndef COUNTS_FIRST
 		count_holds(record, sum);
@@ -680,6 +725,15 @@ returned:
 
 init {
 	atomic {
+		place[PINNER] = PINNER;
+		place[FREER] = FREER;
+		taken[PINNER] = true;
+		taken[FREER] = true;
+#ifndef COME_AND_GO
+		place[1] = 1;
+		taken[0] = true;
+		taken[1] = true;
+#endif
 #ifdef CHANGES
 		if
 		:: true -> fence_mode = FENCE_IN_EACH_HIT

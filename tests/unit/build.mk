@@ -6,22 +6,24 @@ CHECK_LIBS = $(shell pkg-config --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
-	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_index \
-	test_fork test_fork_threads test_refused test_limits_memory test_scale_volatile
+	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_scale_miss \
+	test_scale_queues test_index test_fork test_fork_threads test_refused \
+	test_limits_memory test_scale_volatile
 UNIT_RACE := test_races_pin test_races_growth test_races_free test_races_threads test_races_steps \
 	test_races_steps_ends test_races_steps_alloc test_races_order \
 	test_races_order_objects test_races_stress
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
-	test_cache_objects_ends test_cache_growth test_misuse test_cache_api
+	test_cache_objects_ends test_cache_growth test_misuse test_cache_api test_scale_objects
 UNIT_RACE_OBJECTS := test_races_steps_objects test_races_objects test_races_owners
 UNIT_CACHE += $(UNIT_CACHE_OBJECTS)
 UNIT_RACE += $(UNIT_RACE_OBJECTS)
 UNIT_CACHE_BIN := $(patsubst %,$(B)/unit/%,$(UNIT_CACHE) $(UNIT_RACE))
 CHECK_UNIT += $(UNIT_CACHE_BIN)
 
-# cache/build.mk has been read by now.
-CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(filter cache/%,$(LIB_SRC)))
+# cache/build.mk has been read by now. Tests need all of the C library's strtoull() and its like.
+TESTED_CACHE := $(filter-out cache/base/text.c,$(filter cache/%,$(LIB_SRC)))
+CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(TESTED_CACHE))
 unit_support = $(patsubst %,$(B)/obj/tests/unit/support/%.c.o,$(1))
 UNIT_SUITE := $(call unit_support,suite)
 UNIT_HELPERS := $(UNIT_SUITE) $(call unit_support,cache_test asleep descriptors stepping \

@@ -99,8 +99,10 @@ static void print_gpu(unsigned number, const struct nvml_gpu *gpu, bool on_scree
 static void print_gpus(const struct state *state, bool on_screen)
 {
 	if (state->no_nvml) {
-		out_print("GPUs can't be queried: %s", state->no_nvml);
-		end_line(on_screen);
+		char *why = text_of("GPUs can't be queried: %s", state->no_nvml);
+
+		out_wrapped(0, 2, why);
+		release(why);
 		return;
 	}
 	out_print("%sGPU  %-28s %-12s %9s %9s%s", out_bold(), "NAME", "PCI", "BAR1", "USED",

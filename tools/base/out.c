@@ -13,7 +13,7 @@
 
 struct out out = {.fd = STDOUT_FILENO, .width = 80};
 
-static unsigned terminal_width(void)
+static unsigned terminal_width(int fd)
 {
 	const char *columns = getenv("COLUMNS");
 	struct winsize size;
@@ -21,7 +21,7 @@ static unsigned terminal_width(void)
 
 	if (columns)
 		width = atoi(columns);
-	else if (ioctl(out.fd, TIOCGWINSZ, &size) == 0)
+	else if (ioctl(fd, TIOCGWINSZ, &size) == 0)
 		width = size.ws_col;
 	return width >= 40 && width <= 1000 ? (unsigned)width : 80;
 }
@@ -37,7 +37,7 @@ void out_begin(enum out_colour colour, bool ascii)
 {
 	out.colour = colour == OUT_AUTO ? wants_colour() : colour == OUT_ALWAYS;
 	out.utf8 = !ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-	out.width = terminal_width();
+	out.width = terminal_width(out.fd);
 }
 
 bool out_parse_colour(const char *text, enum out_colour *colour)
@@ -282,15 +282,40 @@ const char *out_plain(void)
 	return colour("\033[0m");
 }
 
+/* For a terminal: ends lines between words, in place; the first begins at a column. */
+static void break_lines(char *text, size_t column, unsigned width)
+{
+	char *blank = NULL;
+
+	for (char *at = text; *at; at++) {
+		column += (*at & 0xc0) != 0x80;
+		if (column > width && blank) {
+			*blank = '\n';
+			column = (size_t)(at - blank);
+			blank = NULL;
+		}
+		if (*at == ' ')
+			blank = at;
+	}
+}
+
 void complain(const char *format, ...)
 {
 	va_list arguments;
+	char *text;
 
 	out_flush();
 	fflush(stdout);
-	fputs("pindown: ", stderr);
 	va_start(arguments, format);
-	vfprintf(stderr, format, arguments);
+	if (!isatty(STDERR_FILENO)) {
+		fputs("pindown: ", stderr);
+		vfprintf(stderr, format, arguments);
+		fputc('\n', stderr);
+	} else if (vasprintf(&text, format, arguments) >= 0) {
+		/* Not by allocate(), which complains when memory is short. */
+		break_lines(text, strlen("pindown: "), terminal_width(STDERR_FILENO));
+		fprintf(stderr, "pindown: %s\n", text);
+		free(text);
+	}
 	va_end(arguments);
-	fputc('\n', stderr);
 }

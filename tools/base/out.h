@@ -87,7 +87,10 @@ void out_wrapped(unsigned column, unsigned margin, const char *words);
 const char *out_bold(void), *out_red(void), *out_green(void), *out_yellow(void), *out_dim(void),
 	*out_plain(void);
 
-/* Prints "pindown: ..." on standard error, after all output so far. */
+/*
+ * Prints "pindown: ..." on standard error, after all output so far: one line, which is broken
+ * between words only on a terminal.
+ */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

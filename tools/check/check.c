@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
@@ -57,8 +58,14 @@ static void print_list(const char *head, const struct texts *texts)
 {
 	if (texts->count)
 		out_print("\n  %s%s%s\n", out_bold(), head, out_plain());
-	for (unsigned i = 0; i < texts->count; i++)
-		out_print("    %s\n", texts->list[i]);
+	for (unsigned i = 0; i < texts->count; i++) {
+		out_print("    ");
+		/* Elsewhere a text is one line, which grep finds. */
+		if (isatty(out.fd))
+			out_wrapped(4, 6, texts->list[i]);
+		else
+			out_print("%s\n", texts->list[i]);
+	}
 }
 
 static int width_of_names(const struct checked *checked)

@@ -246,17 +246,32 @@ static bool take_root(const char *folder)
 
 static bool take_storage(const char *folder)
 {
+	wants_storage = true;
+	if (folder)
+		texts_add_once(&folders, folder);
+	return true;
+}
+
+/* Whether the options suit each other and this machine; false after one line. */
+static bool can_try(void)
+{
 	struct stat status;
 
-	wants_storage = true;
-	if (!folder)
-		return true;
-	if (stat(folder, &status) == 0 && S_ISDIR(status.st_mode)) {
-		texts_add_once(&folders, folder);
-		return true;
+	if (wants_trials && !tree_is_live()) {
+		complain("--try needs this machine: it can't be given with --sysfs");
+		return false;
 	}
-	complain("--storage=%s: must be a folder", folder);
-	return false;
+	if (folders.count && !wants_trials) {
+		complain("--storage=%s needs --try", folders.list[0]);
+		return false;
+	}
+	for (unsigned i = 0; i < folders.count; i++) {
+		if (stat(folders.list[i], &status) == 0 && S_ISDIR(status.st_mode))
+			continue;
+		complain("--storage=%s: must be a folder", folders.list[i]);
+		return false;
+	}
+	return true;
 }
 
 static const struct setting settings[] = {
@@ -276,14 +291,8 @@ static int run(int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	if (wants_trials && !tree_is_live()) {
-		complain("--try needs this machine: it can't be given with --sysfs");
+	if (!can_try())
 		return STATUS_USAGE;
-	}
-	if (folders.count && !wants_trials) {
-		complain("--storage=%s needs --try", folders.list[0]);
-		return STATUS_USAGE;
-	}
 	/* Before examine(), which uses CUDA in this process. */
 	if (wants_trials) {
 		trials_make(&trials);

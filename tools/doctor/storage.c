@@ -19,28 +19,31 @@ static struct attempt *attempts_of(const struct storage *storage, int gpu, unsig
 	return &storage->attempts[((size_t)gpu * storage->places.count + place) * STORE_ROADS];
 }
 
-/* One child makes all attempts with a pair. If it stops in one, another child makes the rest. */
-static void try_pair(int gpu, const char *folder, unsigned patience, struct attempt *attempts)
+struct pair {
+	int gpu;
+	const char *folder;
+};
+
+static void begin(void)
 {
-	unsigned from = 0;
+	try_cuda_begin();
+}
 
-	memset(attempts, 0, STORE_ROADS * sizeof(*attempts));
-	while (from < STORE_ROADS) {
-		struct child child;
-		int number;
+static void make(const void *what, unsigned number, struct attempt *attempt)
+{
+	const struct pair *pair = what;
 
-		if (child_start(&child)) {
-			try_cuda_begin();
-			for (; from < STORE_ROADS; from++)
-				try_storage(gpu, folder, (enum storage_road)from, &attempts[from]);
-			_exit(0);
-		}
-		number = child_wait(&child, patience, attempts, STORE_ROADS);
-		while (from < STORE_ROADS && attempts[from].ended)
-			from++;
-		if (from < STORE_ROADS)
-			attempts[from++].signal = number;
-	}
+	try_storage(pair->gpu, pair->folder, (enum storage_road)number, attempt);
+}
+
+static void try_pair(const struct pair *pair, unsigned patience, struct attempt *attempts)
+{
+	struct series series = {STORE_ROADS, begin, make, pair};
+
+	child_make(&series, patience, attempts);
+	/* Of attempts that stopped. */
+	for (unsigned road = 0; road < STORE_ROADS; road++)
+		storage_unlink(pair->folder, &attempts[road]);
 }
 
 void storage_make(struct storage *storage, const struct trials *trials, const struct texts *folders)
@@ -54,7 +57,9 @@ void storage_make(struct storage *storage, const struct trials *trials, const st
 				     sizeof(*storage->attempts));
 	for (int gpu = 0; attempts && gpu < trials->list.gpus; gpu++)
 		for (unsigned i = 0; i < places->count; i++) {
-			try_pair(gpu, places->list[i].folder, trials->patience, attempts);
+			struct pair pair = {gpu, places->list[i].folder};
+
+			try_pair(&pair, trials->patience, attempts);
 			memcpy(attempts_of(storage, gpu, i), attempts,
 			       STORE_ROADS * sizeof(*attempts));
 		}
@@ -169,6 +174,7 @@ static void print_json_place(const struct place *place)
 	json_text("controller", place->controller);
 	json_text("address", place->address);
 	json_bool("multipath", place->is_multipath);
+	json_bool("remote", place->is_remote);
 	json_end_object();
 }
 

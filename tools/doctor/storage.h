@@ -29,6 +29,7 @@ struct place {
 	char *controller; /* of the first NVMe disk below it: nvme0 */
 	char *address;	  /* of that: 0000:14:00.0 */
 	bool is_multipath;
+	bool is_remote; /* an NVMe disk over a network */
 };
 
 struct places {
@@ -69,8 +70,24 @@ void storage_print_json(const struct storage *storage, const struct trials *tria
 /* Fills the attempt as it goes, for another process to see (storage_roads.c). */
 void try_storage(int gpu, const char *folder, enum storage_road road, struct attempt *attempt);
 
-/* cuFile, opened at run time: from the first part of the memory to the file, and back. */
-bool try_cufile(uint64_t addr, uint64_t back, int fd, struct attempt *attempt);
+/* cuFile, opened at run time: from memory at `addr` to a file, and to memory at `back`. */
+bool try_cufile(uint64_t addr, uint64_t back, const char *folder, struct attempt *attempt);
+
+/*
+ * A temporary file without a name (storage_file.c), with direct I/O unless it is not needed and not
+ * offered; -1: the attempt has failed.
+ */
+int storage_file(const char *folder, bool needs_direct, struct attempt *attempt);
+/* One with a name, which storage_unlink() takes: cuFile refuses others. */
+int storage_named_file(const char *folder, struct attempt *attempt);
+void storage_unlink(const char *folder, struct attempt *attempt);
+/* Whether pages of the file are in the page cache: then its I/O was not direct. */
+bool storage_is_cached(int fd);
+/*
+ * Whether the file system promises direct I/O of this file, as it can since Linux 6.1. Others may
+ * let the processor copy the bytes into the page cache, and drop them there at once.
+ */
+bool storage_promises_direct(int fd);
 
 /* ---- words (storage_errors.c) --------------------------------------------------------------- */
 

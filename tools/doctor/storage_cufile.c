@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/base/memory.h"
 #include "tools/doctor/storage.h"
@@ -169,26 +170,51 @@ static bool move(void *file, void *memory, off_t back, struct attempt *attempt)
 	return true;
 }
 
-bool try_cufile(uint64_t addr, uint64_t back, int fd, struct attempt *attempt)
+static bool move_registered(void *file, uint64_t addr, uint64_t back, struct attempt *attempt)
 {
-	struct descriptor descriptor = {.type = OPAQUE_FD, .fd = fd};
-	void *file, *memory = (void *)(uintptr_t)addr;
+	void *memory = (void *)(uintptr_t)addr;
 	bool counts, moved;
 
-	attempt->stage = STAGE_OPEN;
-	if (!load())
-		return attempt_failed(attempt, FROM_CUFILE, -1);
-	if (!succeeds(cufile.open(), attempt))
+	if (!succeeds(cufile.register_memory(memory, TRY_BYTES, 0), attempt))
 		return false;
 	counts = start_statistics();
-	attempt->stage = STAGE_REGISTER;
-	if (!succeeds(cufile.register_file(&file, &descriptor), attempt) ||
-	    !succeeds(cufile.register_memory(memory, TRY_BYTES, 0), attempt))
-		return false;
 	moved = move(file, memory, (off_t)(back - addr), attempt);
 	if (moved && counts)
 		attempt->way = ask_way();
 	cufile.deregister_memory(memory);
-	cufile.deregister_file(file);
+	return moved;
+}
+
+/* cuFile refuses O_TMPFILE, and looks at the file's name when it is registered. */
+static bool register_file(const char *folder, int fd, void **file, struct attempt *attempt)
+{
+	struct descriptor descriptor = {.type = OPAQUE_FD, .fd = fd};
+	bool registered;
+
+	attempt->stage = STAGE_REGISTER;
+	registered = succeeds(cufile.register_file(file, &descriptor), attempt);
+	storage_unlink(folder, attempt);
+	return registered;
+}
+
+bool try_cufile(uint64_t addr, uint64_t back, const char *folder, struct attempt *attempt)
+{
+	bool moved = false;
+	void *file;
+	int fd;
+
+	attempt->stage = STAGE_START;
+	if (!load())
+		return attempt_failed(attempt, FROM_CUFILE, -1);
+	if (!succeeds(cufile.open(), attempt))
+		return false;
+	fd = storage_named_file(folder, attempt);
+	if (fd < 0)
+		return false;
+	if (register_file(folder, fd, &file, attempt)) {
+		moved = move_registered(file, addr, back, attempt);
+		cufile.deregister_file(file);
+	}
+	close(fd);
 	return moved;
 }

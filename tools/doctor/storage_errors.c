@@ -42,7 +42,7 @@ bool storage_is_direct(const struct attempt *attempt)
 
 bool storage_is_absent(enum storage_road road, const struct attempt *attempt)
 {
-	return road == STORE_CUFILE && attempt->stage == STAGE_OPEN && attempt->ended &&
+	return road == STORE_CUFILE && attempt->stage == STAGE_START && attempt->ended &&
 	       attempt->source == FROM_CUFILE && attempt->error == MISSING;
 }
 
@@ -157,7 +157,7 @@ static const char *about_export(int error)
 		return "the driver exports no dma-bufs of this GPU: install the open kernel "
 		       "modules, 515 or newer";
 	case CUDA_OUT_OF_MEMORY:
-		return "BAR1 may be full: pindown bar says who uses it";
+		return "BAR1 may be full: pindown bar shows which processes use it";
 	case MISSING:
 		return "install driver 515 (CUDA 11.7) or newer";
 	}
@@ -221,7 +221,7 @@ static const char *about_cufile(const struct attempt *attempt)
 	case NOT_DIRECT:
 		return "use ext4 or XFS on an NVMe disk";
 	case NO_PINNED_MEMORY:
-		return "BAR1 may be full: pindown bar says who uses it";
+		return "BAR1 may be full: pindown bar shows which processes use it";
 	}
 	return "cufile.log says more: set CUFILE_LOGFILE_PATH to a file";
 }
@@ -250,13 +250,13 @@ const char *storage_advice(enum storage_road road, const struct attempt *attempt
 	if (attempt->signal)
 		return "the driver or a library has a fault there: update them, and report it";
 	if (!attempt->ended)
-		return "data does not move by this road, whatever is claimed: dmesg may say why";
+		return "data does not move in this way, whatever is claimed: dmesg may say why";
 	if (storage_is_absent(road, attempt))
 		return "install libcufile of the CUDA toolkit, or set LD_LIBRARY_PATH";
 	if (attempt->stage == STAGE_FILE || is_space(attempt))
 		return about_file(attempt->error);
 	if (attempt->stage == STAGE_COMPARE && attempt->error == EBADMSG)
-		return "data is corrupted by this road: do not use it; see ACS and IOMMU above";
+		return "data is corrupted in this way: do not use it; see ACS and IOMMU above";
 	if (attempt->stage == STAGE_EXPORT)
 		return about_export(attempt->error);
 	if (attempt->stage == STAGE_MAP)

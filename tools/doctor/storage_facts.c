@@ -86,28 +86,61 @@ static bool has_settings(void)
 	return has;
 }
 
-static void about_gpu(struct doctor *doctor, const struct pci_device *gpu)
-{
-	int64_t bytes = p2pmem_of(gpu);
+enum offer { OFFERS, COHERENT, SET_ONLY, OFFERS_NONE, OFFER_KINDS };
 
-	if (bytes > 0)
-		found(doctor, GOOD, "P2PDMA", NULL, "%s: its driver offers %s to other devices",
-		      gpu->name, bytes_text((uint64_t)bytes).text);
-	else if (texts_have(&doctor->cuda.coherent, gpu->address))
-		found(doctor, GOOD, "P2PDMA", NULL, "%s: coherent, its memory has pages anyway",
-		      gpu->name);
-	else if (has_settings())
+static enum offer offer_of(const struct doctor *doctor, const struct pci_device *gpu)
+{
+	if (p2pmem_of(gpu) > 0)
+		return OFFERS;
+	if (texts_have(&doctor->cuda.coherent, gpu->address))
+		return COHERENT;
+	return has_settings() ? SET_ONLY : OFFERS_NONE;
+}
+
+static void about_offer(struct doctor *doctor, enum offer offer, const char *gpus)
+{
+	switch (offer) {
+	case OFFERS:
+		found(doctor, GOOD, "P2PDMA", NULL, "the driver offers memory to other devices: %s",
+		      gpus);
+		break;
+	case COHERENT:
+		found(doctor, GOOD, "P2PDMA", NULL, "coherent, so that memory has pages: %s", gpus);
+		break;
+	case SET_ONLY:
 		found(doctor, NOTE, "P2PDMA",
-		      "it needs Ampere or newer, open modules 565 or newer, BAR1 as large as "
-		      "its memory, and a CUDA program that has run since the driver was loaded",
-		      "%s: its driver offers no memory to other devices, though it is set to",
-		      gpu->name);
-	else
+		      "this needs Ampere or newer, open modules 565 or newer, BAR1 as large as the "
+		      "GPU's memory, and a CUDA program that has run since the driver was loaded",
+		      "the driver offers no memory to other devices, though it is set to: %s",
+		      gpus);
+		break;
+	case OFFERS_NONE:
+	case OFFER_KINDS:
 		found(doctor, NOTE, "P2PDMA",
 		      "options nvidia "
 		      "NVreg_RegistryDwords=\"RMForceStaticBar1=1;RmForceDisableIomapWC=1;\" in "
 		      "/etc/modprobe.d, with open modules 565 or newer; or use nvidia-fs",
-		      "%s: its driver offers no memory to other devices", gpu->name);
+		      "the driver offers no memory to other devices: %s", gpus);
+		break;
+	}
+}
+
+static void about_gpus(struct doctor *doctor)
+{
+	char *gpus[OFFER_KINDS] = {NULL};
+
+	for (unsigned i = 0; i < doctor->pci.count; i++) {
+		const struct pci_device *gpu = doctor->pci.list[i];
+		char **list = &gpus[offer_of(doctor, gpu)];
+
+		if (gpu->kind == PCI_GPU)
+			*list = text_listed(*list, gpu->name);
+	}
+	for (unsigned offer = 0; offer < OFFER_KINDS; offer++) {
+		if (gpus[offer])
+			about_offer(doctor, (enum offer)offer, gpus[offer]);
+		release(gpus[offer]);
+	}
 }
 
 static void about_nvidia_fs(struct doctor *doctor)
@@ -142,7 +175,7 @@ static void about_place(struct doctor *doctor, const struct place *place, bool i
 		      "options nvme_core multipath=N in /etc/modprobe.d: the kernel's NVMe "
 		      "multipathing does no P2P",
 		      "%s: %s, through multipathing", place->folder, text);
-	else if (place->address && !strchr(place->address, '.'))
+	else if (place->is_remote)
 		found(doctor, NOTE, "NVMe folder", NULL, "%s: %s, not a disk on PCIe",
 		      place->folder, text);
 	else if (is_named)
@@ -174,9 +207,7 @@ static void about_folders(struct doctor *doctor, const struct texts *folders)
 void examine_storage(struct doctor *doctor, const struct texts *folders)
 {
 	about_kernel(doctor);
-	for (unsigned i = 0; i < doctor->pci.count; i++)
-		if (doctor->pci.list[i]->kind == PCI_GPU)
-			about_gpu(doctor, doctor->pci.list[i]);
+	about_gpus(doctor);
 	about_nvidia_fs(doctor);
 	about_own_memory(doctor);
 	about_folders(doctor, folders);

@@ -110,10 +110,16 @@ static char *controller_of_subsystem(const char *subsystem)
 	return found;
 }
 
-static char *controller_of(const char *path, bool *is_multipath, unsigned depth);
+/* Devices may be stacked; a tree that was copied from elsewhere may be without end. */
+struct search {
+	unsigned left; /* devices to look at */
+	bool is_multipath;
+};
+
+static char *controller_of(const char *path, struct search *search);
 
 /* Of the disks that a device-mapper or md device is made of. */
-static char *controller_of_parts(const char *device, bool *is_multipath, unsigned depth)
+static char *controller_of_parts(const char *device, struct search *search)
 {
 	struct texts parts = tree_list("%s/slaves", device);
 	char *found = NULL;
@@ -122,7 +128,7 @@ static char *controller_of_parts(const char *device, bool *is_multipath, unsigne
 		char *part = tree_resolve("%s/slaves/%s", device, parts.list[i]);
 
 		if (part)
-			found = controller_of(part, is_multipath, depth + 1);
+			found = controller_of(part, search);
 		release(part);
 	}
 	texts_free(&parts);
@@ -130,7 +136,7 @@ static char *controller_of_parts(const char *device, bool *is_multipath, unsigne
 }
 
 /* The sysfs folder of the NVMe controller below a block device, for release(); NULL: none. */
-static char *controller_of(const char *path, bool *is_multipath, unsigned depth)
+static char *controller_of(const char *path, struct search *search)
 {
 	static const char *const parents[] = {"/nvme/nvme", "/nvme-fabrics/ctl/nvme"};
 	const char *last = strrchr(path, '/');
@@ -142,17 +148,18 @@ static char *controller_of(const char *path, bool *is_multipath, unsigned depth)
 		return found;
 	subsystem = prefix_of(path, "/nvme-subsystem/nvme-subsys");
 	if (subsystem) {
-		*is_multipath = true;
+		search->is_multipath = true;
 		found = controller_of_subsystem(subsystem);
 	}
 	release(subsystem);
-	if (found || depth > 8 || !last)
+	if (found || !last || !search->left)
 		return found;
-	found = controller_of_parts(path, is_multipath, depth);
+	search->left--;
+	found = controller_of_parts(path, search);
 	if (found)
 		return found;
 	whole = text_of("%.*s", (int)(last - path), path); /* of a partition */
-	found = controller_of_parts(whole, is_multipath, depth);
+	found = controller_of_parts(whole, search);
 	release(whole);
 	return found;
 }
@@ -182,15 +189,20 @@ static char *block_device(const struct mount *mount)
 static struct place place_of_mount(const char *folder, const struct mount *mount)
 {
 	struct place place = {.folder = text_of("%s", folder), .type = text_of("%s", mount->type)};
-	char *path = block_device(mount), *controller;
+	struct search search = {.left = 100};
+	char *path = block_device(mount), *controller, *transport;
 
 	if (!path)
 		return place;
 	place.disk = text_of("%s", last_name(path));
-	controller = controller_of(path, &place.is_multipath, 0);
+	controller = controller_of(path, &search);
+	place.is_multipath = search.is_multipath;
 	if (controller) {
 		place.controller = text_of("%s", last_name(controller));
 		place.address = tree_read("%s/address", controller);
+		transport = tree_read("%s/transport", controller);
+		place.is_remote = transport && strcmp(transport, "pcie") != 0;
+		release(transport);
 	}
 	release(controller);
 	release(path);

@@ -1,86 +1,16 @@
 // SPDX-License-Identifier: MIT
 /*
  * pindown doctor --try --storage: one attempt to move bytes from GPU memory to a temporary file,
- * and back to another place of the memory. The file has no name, or loses it at once.
+ * and back to another place of the memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/base/memory.h"
 #include "tools/doctor/storage.h"
-
-/* ---- the file ------------------------------------------------------------------------------- */
-
-/* For file systems without O_TMPFILE. */
-static int create_and_unlink(const char *folder)
-{
-	char *name = text_of("%s/.pindown-doctor-XXXXXX", folder);
-	int fd = mkostemp(name, O_CLOEXEC);
-
-	if (fd >= 0)
-		unlink(name);
-	release(name);
-	return fd;
-}
-
-/* Without `needs_direct` the file may be one that has no direct I/O. */
-static int create_file(const char *folder, bool needs_direct, struct attempt *attempt)
-{
-	int fd;
-
-	attempt->stage = STAGE_FILE;
-	fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT))
-		fd = create_and_unlink(folder);
-	if (fd < 0) {
-		attempt_failed(attempt, FROM_SYSTEM, errno);
-		return -1;
-	}
-	if (fcntl(fd, F_SETFL, O_RDWR | O_DIRECT) == 0 || !needs_direct)
-		return fd;
-	attempt_failed(attempt, FROM_SYSTEM, errno == EINVAL ? EOPNOTSUPP : errno);
-	close(fd);
-	return -1;
-}
-
-/* Pages of the file in the page cache say that its I/O was not direct. */
-static bool is_cached(int fd)
-{
-	enum { PAGE = 4096 };
-	unsigned char *pages = allocate(STORED_BYTES / PAGE);
-	void *map = mmap(NULL, STORED_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-	bool cached = false;
-
-	if (map != MAP_FAILED) {
-		if (mincore(map, STORED_BYTES, pages) == 0)
-			cached = memchr(pages, 1, STORED_BYTES / (size_t)sysconf(_SC_PAGESIZE));
-		munmap(map, STORED_BYTES);
-	}
-	release(pages);
-	return cached;
-}
-
-/*
- * Whether the file system promises direct I/O of this file, as it can since Linux 6.1. Others may
- * let the processor copy the bytes into the page cache, and drop them there at once.
- */
-static bool promises_direct(int fd)
-{
-	enum { DIRECT_ALIGN = 0x2000 }; /* STATX_DIOALIGN, which older headers lack */
-	union {
-		struct statx statx;
-		uint32_t words[64]; /* 0: the mask; 38: stx_dio_mem_align */
-	} status = {.words = {0}};
-
-	return statx(fd, "", AT_EMPTY_PATH, DIRECT_ALIGN, &status.statx) == 0 &&
-	       status.words[0] & DIRECT_ALIGN && status.words[38];
-}
 
 /* ---- moving bytes --------------------------------------------------------------------------- */
 
@@ -122,12 +52,13 @@ static bool move_mapped(uint8_t *map, int fd, struct attempt *attempt)
 	if (!move_all(fd, map + TRY_BYTES / 2, false, attempt))
 		return false;
 	attempt->read_ns = attempt_now_ns() - begin;
-	attempt->way = is_cached(fd) ? WAY_CACHE : promises_direct(fd) ? WAY_PEER : WAY_UNKNOWN;
+	attempt->way = storage_is_cached(fd)	     ? WAY_CACHE
+		       : storage_promises_direct(fd) ? WAY_PEER
+						     : WAY_UNKNOWN;
 	return true;
 }
 
-/* The offset of the range in the descriptor is 0 for a dma-buf. */
-static bool try_dmabuf(uint64_t addr, int fd, struct attempt *attempt)
+static bool move_exported(uint64_t addr, int fd, struct attempt *attempt)
 {
 	int dmabuf = -1, result;
 	uint8_t *map;
@@ -150,6 +81,16 @@ static bool try_dmabuf(uint64_t addr, int fd, struct attempt *attempt)
 	return moved;
 }
 
+static bool try_dmabuf(uint64_t addr, const char *folder, struct attempt *attempt)
+{
+	int fd = storage_file(folder, true, attempt);
+	bool moved = fd >= 0 && move_exported(addr, fd, attempt);
+
+	if (fd >= 0)
+		close(fd);
+	return moved;
+}
+
 /* The times include the copies to and from the GPU. */
 static bool move_copied(uint8_t *bytes, uint64_t addr, uint64_t back, int fd,
 			struct attempt *attempt)
@@ -169,20 +110,25 @@ static bool move_copied(uint8_t *bytes, uint64_t addr, uint64_t back, int fd,
 	    !succeeds(try_cuda_write(back, bytes, STORED_BYTES), attempt))
 		return false;
 	attempt->read_ns = attempt_now_ns() - begin;
-	attempt->way = is_cached(fd) ? WAY_CACHE : WAY_HOST;
+	attempt->way = storage_is_cached(fd) ? WAY_CACHE : WAY_HOST;
 	return true;
 }
 
-static bool try_host(uint64_t addr, uint64_t back, int fd, struct attempt *attempt)
+static bool try_host(uint64_t addr, uint64_t back, const char *folder, struct attempt *attempt)
 {
-	uint8_t *bytes = mmap(NULL, STORED_BYTES, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	int fd = storage_file(folder, false, attempt);
+	uint8_t *bytes;
 	bool moved;
 
-	if (bytes == MAP_FAILED)
-		return attempt_failed(attempt, FROM_SYSTEM, errno);
-	moved = move_copied(bytes, addr, back, fd, attempt);
-	munmap(bytes, STORED_BYTES);
+	if (fd < 0)
+		return false;
+	bytes = mmap(NULL, STORED_BYTES, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	moved = bytes == MAP_FAILED ? attempt_failed(attempt, FROM_SYSTEM, errno)
+				    : move_copied(bytes, addr, back, fd, attempt);
+	if (bytes != MAP_FAILED)
+		munmap(bytes, STORED_BYTES);
+	close(fd);
 	return moved;
 }
 
@@ -213,19 +159,19 @@ static bool has_arrived(uint64_t back, const uint8_t *bytes, struct attempt *att
 	return arrived;
 }
 
-static bool move_by(enum storage_road road, uint64_t addr, uint64_t back, int fd,
+static bool move_by(enum storage_road road, uint64_t addr, uint64_t back, const char *folder,
 		    struct attempt *attempt)
 {
 	switch (road) {
 	case STORE_DMABUF:
-		return try_dmabuf(addr, fd, attempt);
+		return try_dmabuf(addr, folder, attempt);
 	case STORE_CUFILE:
-		return try_cufile(addr, back, fd, attempt);
+		return try_cufile(addr, back, folder, attempt);
 	case STORE_HOST:
 	case STORE_ROADS:
 		break;
 	}
-	return try_host(addr, back, fd, attempt);
+	return try_host(addr, back, folder, attempt);
 }
 
 static bool try_memory(uint64_t addr, const char *folder, enum storage_road road,
@@ -233,12 +179,10 @@ static bool try_memory(uint64_t addr, const char *folder, enum storage_road road
 {
 	const uint64_t back = addr + TRY_BYTES / 2;
 	uint8_t *bytes = allocate(STORED_BYTES);
-	int fd = create_file(folder, road == STORE_DMABUF, attempt);
-	bool works = fd >= 0 && fill_both(addr, back, bytes, road, attempt) &&
-		     move_by(road, addr, back, fd, attempt) && has_arrived(back, bytes, attempt);
+	bool works = fill_both(addr, back, bytes, road, attempt) &&
+		     move_by(road, addr, back, folder, attempt) &&
+		     has_arrived(back, bytes, attempt);
 
-	if (fd >= 0)
-		close(fd);
 	release(bytes);
 	return works;
 }

@@ -51,30 +51,30 @@ static struct attempt *attempts_of(const struct trials *trials, int gpu, int car
 	return &trials->attempts[((size_t)gpu * (size_t)trials->list.cards + (size_t)card) * ROADS];
 }
 
-/* One child makes all attempts with a pair. If it stops in one, another child makes the rest. */
+struct pair {
+	int gpu;
+	const char *card;
+};
+
+static void begin(void)
+{
+	try_verbs_begin();
+	try_cuda_begin();
+}
+
+static void make(const void *what, unsigned number, struct attempt *attempt)
+{
+	const struct pair *pair = what;
+
+	try_road(pair->gpu, pair->card, (enum road)number, attempt);
+}
+
 static void try_pair(struct trials *trials, int gpu, int card, struct attempt *attempts)
 {
-	unsigned from = 0;
+	struct pair pair = {gpu, trials->list.card[card]};
+	struct series series = {ROADS, begin, make, &pair};
 
-	memset(attempts, 0, ROADS * sizeof(*attempts));
-	while (from < ROADS) {
-		struct child child;
-		int number;
-
-		if (child_start(&child)) {
-			try_verbs_begin();
-			try_cuda_begin();
-			for (; from < ROADS; from++)
-				try_road(gpu, trials->list.card[card], (enum road)from,
-					 &attempts[from]);
-			_exit(0);
-		}
-		number = child_wait(&child, trials->patience, attempts, ROADS);
-		while (from < ROADS && attempts[from].ended)
-			from++;
-		if (from < ROADS)
-			attempts[from++].signal = number;
-	}
+	child_make(&series, trials->patience, attempts);
 	memcpy(attempts_of(trials, gpu, card), attempts, ROADS * sizeof(*attempts));
 }
 

@@ -23,8 +23,9 @@ enum stage {
 	STAGE_EXPORT,
 	STAGE_REGISTER,
 	STAGE_CONNECT,
-	STAGE_MAP,  /* of --storage: map the dma-buf */
-	STAGE_FILE, /* make a temporary file */
+	STAGE_START, /* of --storage: start cuFile */
+	STAGE_MAP,   /* map the dma-buf */
+	STAGE_FILE,  /* make a temporary file */
 	STAGE_FILL,
 	STAGE_WRITE,
 	STAGE_READ,
@@ -55,8 +56,9 @@ struct attempt {
 	uint64_t pin_ns;	    /* of the registration; 0: none succeeded */
 	uint64_t write_ns, read_ns; /* of --storage: STORED_BYTES to the file, and back */
 	enum way way;
-	bool ended; /* it failed or is done, and did not just stop */
-	int signal; /* that ended the process; 0: none; -1: it exited */
+	char file[40]; /* the name of its file in the folder, or "" */
+	bool ended;    /* it failed or is done, and did not just stop */
+	int signal;    /* that ended the process; 0: none; -1: it exited */
 };
 
 enum { MOST_GPUS = 64, MOST_CARDS = 64, TRY_BYTES = 64 << 20, MOVED_BYTES = 1 << 20 };
@@ -83,6 +85,8 @@ unsigned trials_pairs(const struct trials *trials);
 unsigned trials_working(const struct trials *trials);
 void trials_print(const struct trials *trials);
 void trials_print_json(const struct trials *trials);
+/* Prints a road's name, what came of it, and what to do (NULL: nothing). */
+void attempt_print(const char *road, const char *colour, const char *text, const char *advice);
 
 /* The attempt ends here. An error of 0 would look like success. Returns false. */
 bool attempt_failed(struct attempt *attempt, enum source source, int error);
@@ -117,8 +121,6 @@ const char *attempt_step(const struct attempt *attempt);
 char *attempt_error(const struct attempt *attempt);
 /* "hangs: the export did not end within 60 s", for release(); NULL: it ended. */
 char *attempt_stopped(const struct attempt *attempt, unsigned patience);
-/* Prints a road's name, what came of it, and what to do (NULL: nothing). */
-void attempt_print(const char *road, const char *colour, const char *text, const char *advice);
 /* "fails at the registration: Bad address (14)"; for release(). */
 char *attempt_text(enum road road, const struct attempt *attempt, unsigned patience);
 /* What is wrong and what to do, or NULL. */

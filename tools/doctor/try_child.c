@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -90,6 +91,34 @@ int child_wait(struct child *child, unsigned patience, const struct attempt *att
 			;
 	close(child->gone);
 	return !in_time ? 0 : WIFSIGNALED(status) ? WTERMSIG(status) : -1;
+}
+
+static void make_from(const struct series *series, unsigned from, struct attempt *attempts)
+{
+	series->begin();
+	for (; from < series->count; from++)
+		series->make(series->what, from, &attempts[from]);
+}
+
+void child_make(const struct series *series, unsigned patience, struct attempt *attempts)
+{
+	unsigned from = 0;
+
+	memset(attempts, 0, series->count * sizeof(*attempts));
+	while (from < series->count) {
+		struct child child;
+		int number;
+
+		if (child_start(&child)) {
+			make_from(series, from, attempts);
+			_exit(0);
+		}
+		number = child_wait(&child, patience, attempts, series->count);
+		while (from < series->count && attempts[from].ended)
+			from++;
+		if (from < series->count)
+			attempts[from++].signal = number;
+	}
 }
 
 void *child_memory(size_t bytes)

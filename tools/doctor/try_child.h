@@ -24,6 +24,20 @@ bool child_start(struct child *child);
 int child_wait(struct child *child, unsigned patience, const struct attempt *attempts,
 	       unsigned count);
 
+/* Attempts that one child makes, one after another. */
+struct series {
+	unsigned count;
+	void (*begin)(void); /* in the child, before the first */
+	void (*make)(const void *what, unsigned number, struct attempt *attempt);
+	const void *what;
+};
+
+/*
+ * Makes them in a child; if that stops in one, another child makes the rest. The attempts are in
+ * memory of child_memory().
+ */
+void child_make(const struct series *series, unsigned patience, struct attempt *attempts);
+
 /* Memory that children write to and that starts as zeroes, for munmap(); NULL: there is none. */
 void *child_memory(size_t bytes);
 

@@ -80,6 +80,7 @@ const char *attempt_step(const struct attempt *attempt)
 		[STAGE_EXPORT] = "the export",
 		[STAGE_REGISTER] = "the registration",
 		[STAGE_CONNECT] = "the connection",
+		[STAGE_START] = "the start of cuFile",
 		[STAGE_MAP] = "the mapping of the dma-buf",
 		[STAGE_FILE] = "the making of a file",
 		[STAGE_FILL] = "the filling of GPU memory",
@@ -136,7 +137,7 @@ static const char *about_export(int error)
 		       "modules, 515 "
 		       "or newer, on Linux 5.12 or newer";
 	case CUDA_OUT_OF_MEMORY:
-		return "BAR1 may be full: pindown bar says who uses it";
+		return "BAR1 may be full: pindown bar shows which processes use it";
 	case -1:
 		return "install driver 515 (CUDA 11.7) or newer";
 	}
@@ -207,7 +208,7 @@ const char *attempt_advice(enum road road, const struct attempt *attempt)
 	if (attempt->signal)
 		return "the driver or the provider has a fault there: update them, and report it";
 	if (!attempt->ended && attempt->stage >= STAGE_TRANSFER)
-		return "data does not move by this road, whatever the driver's attributes say: use "
+		return "data does not move in this way, whatever the driver's attributes say: use "
 		       "another one; see ACS and IOMMU above";
 	if (!attempt->ended)
 		return "dmesg may say why";
@@ -218,6 +219,6 @@ const char *attempt_advice(enum road road, const struct attempt *attempt)
 	if (attempt->stage == STAGE_CONNECT)
 		return about_connection(attempt->error);
 	if (attempt->stage >= STAGE_TRANSFER)
-		return "data does not move by this road: use another one; see ACS and IOMMU above";
+		return "data does not move in this way: use another one; see ACS and IOMMU above";
 	return NULL;
 }

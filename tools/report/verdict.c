@@ -10,6 +10,7 @@
 #include "tools/base/status.h"
 #include "tools/base/texts.h"
 #include "tools/report/tally.h"
+#include "tools/trace/rank.h"
 
 enum { MAX_NAMED = 5 };
 
@@ -88,7 +89,10 @@ static char *unknown_in(const struct trace_file *file)
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/* Appends "FILE: text" to a list of at most MAX_NAMED files; `text` is released. */
+/*
+ * Appends "FILE: text", or "FILE, rank 3: text", to a list of at most MAX_NAMED files; `text` is
+ * released.
+ */
 static void name_file(char **list, unsigned *count, const struct trace_file *file, char *text)
 {
 	char *longer;
@@ -96,8 +100,8 @@ static void name_file(char **list, unsigned *count, const struct trace_file *fil
 	if (!text)
 		return;
 	if (++*count <= MAX_NAMED) {
-		longer = text_of("%s%s%s: %s", *list ? *list : "", *list ? "; " : "", file->name,
-				 text);
+		longer = text_of("%s%s%s%s: %s", *list ? *list : "", *list ? "; " : "", file->name,
+				 trace_rank_text(file).text, text);
 		release(*list);
 		*list = longer;
 	}

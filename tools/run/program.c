@@ -216,7 +216,7 @@ int program_trace(char **argv, const char *trace)
 	status = run_child(argv, &error);
 	if (status != -1 && !has_more(pattern, &before))
 		complain("%s did not use CUDA as far as pindown saw, so there is no trace; "
-			 "pindown check says what it would see",
+			 "pindown check says which calls it would see",
 			 argv[0]);
 	globfree(&before);
 	release(pattern);

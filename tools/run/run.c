@@ -19,6 +19,7 @@
 #include "tools/base/texts.h"
 #include "tools/command.h"
 #include "tools/run/program.h"
+#include "tools/ui/pager.h"
 
 enum { HELP = 'h', NO_STACKS = 1000 };
 
@@ -67,15 +68,15 @@ static void print_wrapped(const char *text, int margin)
 		int length = (int)strcspn(text, " ");
 
 		if (column && column + 1 + length > 78) {
-			putchar('\n');
+			out_print("\n");
 			column = 0;
 		}
-		column += column ? printf(" %.*s", length, text)
-				 : printf("%*s%.*s", margin, "", length, text);
+		out_print("%*s%.*s", column ? 1 : margin, "", length, text);
+		column += (column ? 1 : margin) + length;
 		text += length;
 		text += strspn(text, " ");
 	}
-	putchar('\n');
+	out_print("\n");
 }
 
 static void print_option(const struct pdn_variable *variable)
@@ -83,10 +84,11 @@ static void print_option(const struct pdn_variable *variable)
 	char accepts[400], line[600];
 
 	if (takes_argument(variable))
-		printf("\n  --%s %s  (%s)\n", variable->option, variable->argument, variable->name);
+		out_print("\n  --%s %s  (%s)\n", variable->option, variable->argument,
+			  variable->name);
 	else
-		printf("\n  --%s  (%s=%s)\n", variable->option, variable->name,
-		       value_of(variable, NULL));
+		out_print("\n  --%s  (%s=%s)\n", variable->option, variable->name,
+			  value_of(variable, NULL));
 	print_wrapped(variable->help, 6);
 	if (!takes_argument(variable))
 		return;
@@ -99,21 +101,22 @@ static void print_option(const struct pdn_variable *variable)
 
 static void print_help(void)
 {
-	fputs("usage: pindown run [options] [--] PROGRAM [ARGUMENT]...\n"
-	      "\n"
-	      "Starts a program with libpindown.so preloaded. It checks the configuration\n"
-	      "first and starts nothing if that is invalid. Each option sets the environment\n"
-	      "variable named behind it, which can also be set by hand:\n",
-	      stdout);
+	out_begin(OUT_AUTO, false);
+	pager_begin(true);
+	out_print("usage: pindown run [options] [--] PROGRAM [ARGUMENT]...\n"
+		  "\n"
+		  "Starts a program with libpindown.so preloaded. It checks the configuration\n"
+		  "first and starts nothing if that is invalid. Each option sets the environment\n"
+		  "variable named behind it, which can also be set by hand:\n");
 	for (unsigned i = 0; i < pdn_variable_count; i++)
 		print_option(&pdn_variables[i]);
-	fputs("\n  --no-stacks  (PINDOWN_TRACE_STACKS=0)\n"
-	      "      Leave call stacks out of the trace.\n"
-	      "\n  --help\n      Print this text.\n"
-	      "\n"
-	      "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
-	      "the program can't be started; 127 when it is not found.\n",
-	      stdout);
+	out_print("\n  --no-stacks  (PINDOWN_TRACE_STACKS=0)\n"
+		  "      Leave call stacks out of the trace.\n"
+		  "\n  --help\n      Print this text.\n"
+		  "\n"
+		  "Exit status: the program's; 2 for bad options or a bad configuration; 126 when\n"
+		  "the program can't be started; 127 when it is not found.\n");
+	out_flush();
 }
 
 static void set(const char *name, const char *value)
@@ -324,7 +327,7 @@ static bool preload(void)
 			 library);
 		return false;
 	}
-	/* Libraries that are preloaded already stay, behind ours. */
+	/* Libraries that are preloaded already stay, behind libpindown.so. */
 	all = text_of("%s%s%s", library, before && *before ? ":" : "", before ? before : "");
 	set("LD_PRELOAD", all);
 	release(all);

@@ -208,7 +208,7 @@ static const char *behind_env(const char *line, size_t capacity, char *name)
 	return name;
 }
 
-/* Linux follows so many scripts whose interpreter is a script. */
+/* Linux follows a chain of at most this many scripts that are interpreters of scripts. */
 enum { MOST_SCRIPTS = 5 };
 
 static bool next_interpreter(const char *script, char *path, size_t capacity)

@@ -2,6 +2,7 @@
 /* pindown top: shows the processes that run under libpindown.so, and their counters. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <inttypes.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -154,7 +155,18 @@ static struct out_text short_count(double count)
 	return result;
 }
 
-/* What is drawn: on a screen of so many rows, or once in as many lines as are needed. */
+/* Cut off after one digit: 100.0 means that there was no miss. */
+static struct out_text hit_ratio(uint64_t hits, uint64_t gets)
+{
+	uint64_t thousandths = (uint64_t)((__uint128_t)hits * 1000 / gets);
+	struct out_text result;
+
+	snprintf(result.text, sizeof(result.text), "%" PRIu64 ".%" PRIu64, thousandths / 10,
+		 thousandths % 10);
+	return result;
+}
+
+/* The output: a screen of some rows, or once as many lines as are needed. */
 struct drawing {
 	bool on_screen;
 	unsigned rows;	   /* that are left */
@@ -253,18 +265,19 @@ static void print_process(const struct process *process, bool commands, struct d
 	double misses =
 		rates_now ? rate(process, stats->misses, before->misses) : (double)stats->misses;
 	bool wrong = stats->missed_invalidations || stats->distrusted;
-	char ratio[16] = "-";
+	struct out_text ratio = {"-"};
 	int width = (int)out.width - BEFORE_COMMAND - (drawing->ranks ? OF_RANK : 0) -
 		    (drawing->users ? OF_USER : 0);
 
 	if (gets)
-		snprintf(ratio, sizeof(ratio), "%.1f", 100.0 * (double)stats->hits / (double)gets);
+		ratio = hit_ratio(stats->hits, gets);
 	print_line(drawing, "%7u %s%8s %5s %8s %6s %6s %5s %s%6s%s %.*s", process->pid,
 		   rank_and_user(process, drawing).text, bytes_text(stats->bytes).text,
 		   short_count((double)stats->regions).text, bytes_text(stats->kept_bytes).text,
-		   short_count(hits).text, short_count(misses).text, ratio, wrong ? out_red() : "",
-		   short_count((double)stats->missed_invalidations).text, wrong ? out_plain() : "",
-		   width > OF_COMMAND ? width : OF_COMMAND, process->command);
+		   short_count(hits).text, short_count(misses).text, ratio.text,
+		   wrong ? out_red() : "", short_count((double)stats->missed_invalidations).text,
+		   wrong ? out_plain() : "", width > OF_COMMAND ? width : OF_COMMAND,
+		   process->command);
 	if (commands)
 		print_command_line(process, drawing);
 }
@@ -288,9 +301,9 @@ static void print_details(const struct process *process, struct drawing *drawing
 		   count_text(stats->evictions).text, count_text(stats->invalidations).text,
 		   count_text(stats->lost_races).text);
 	print_line(drawing, "  hits checked by buffer id %s", count_text(stats->tag_checks).text);
-	print_line(drawing, "  maximum %s pinned, %s regions; backend %s",
+	print_line(drawing, "  maximum %s pinned, %s region%s; backend %s",
 		   bytes_text(stats->peak_bytes).text, count_text(stats->peak_regions).text,
-		   stats->backend);
+		   stats->peak_regions == 1 ? "" : "s", stats->backend);
 	print_line(drawing, "  frees %s%s", what_of_frees(stats),
 		   process->traced ? "; traced" : "");
 	if (stats->max_dmabufs)
@@ -313,13 +326,32 @@ static void print_details(const struct process *process, struct drawing *drawing
 				   bytes_text(process->device_bytes[i]).text);
 }
 
+/* Why the list may be empty. */
+static void print_hints(const struct wishes *wishes, struct drawing *drawing)
+{
+	print_line(drawing, "%s", "");
+	print_line(drawing, wishes->pid_count ? "  None of the processes given is here now."
+					      : "  No process uses CUDA under libpindown.so now.");
+	print_line(drawing,
+		   "  To start one: pindown run PROGRAM. It is shown from its first use of");
+	print_line(drawing,
+		   "  CUDA on, unless PINDOWN_TOP=0. Only root sees other users' processes.");
+}
+
 static void print_all(const struct processes *all, const struct wishes *wishes,
 		      struct drawing drawing)
 {
 	drawing = choose_columns(all, drawing);
 	print_head(all, wishes, &drawing);
-	for (unsigned i = 0; i < all->count; i++)
+	if (!all->count)
+		print_hints(wishes, &drawing);
+	for (unsigned i = 0; i < all->count; i++) {
+		if (drawing.rows == 1 && i + 1 < all->count) {
+			print_line(&drawing, "%7u more: too many for this screen", all->count - i);
+			return;
+		}
 		print_process(&all->list[i], wishes->commands, &drawing);
+	}
 	if (all->count == 1 && wishes->pid_count == 1)
 		print_details(&all->list[0], &drawing);
 }

@@ -436,9 +436,9 @@ bool reader_note(const struct trace_file *file, char *text, size_t capacity)
 			 (unsigned long long)file->header.units * PDN_TRACE_UNIT);
 	else if (!file->header.end.ticks)
 		snprintf(text, capacity,
-			 "%s has no end mark: process %u was killed, called _exit, or is still "
+			 "%s has no end mark: process %u%s was killed, called _exit, or is still "
 			 "running",
-			 file->name, file->header.pid);
+			 file->name, file->header.pid, trace_rank_text(file).text);
 	else
 		return false;
 	return true;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The cost of the frequent paths, counted in instructions, so that no clock is needed: a hit, a
- * put, and a free of memory that was never registered take the same instructions, whatever else is
- * cached or being invalidated.
+ * put, a free of memory that was never registered, and a look at the counters take the same
+ * instructions, whatever else is cached or being invalidated. The end of a region hardly takes more
+ * among many, and the end of many grows as they do.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -50,18 +51,45 @@ static void step_free_of_wide_range(void)
 	step_to_here();
 }
 
-/* The shortest of a few runs: one-time work and the code around the trap vary. */
-static unsigned length_of(void (*stepped)(void))
+static unsigned count;
+
+/* A region in the middle of the others. */
+static void step_end_of_one(void)
 {
-	unsigned min = ~0u;
+	get_and_put(AT(count / 2), 1);
+	step_from_here();
+	pdn_ended(pdn_end_range(AT(count / 2), 0));
+	step_to_here();
+}
 
-	for (unsigned i = 0; i < 5; i++) {
-		unsigned length = count_instructions(stepped);
+static void step_end_of_all(void)
+{
+	for (unsigned i = 0; i < count; i++)
+		get_and_put(AT(i), 1);
+	step_from_here();
+	pdn_ended(pdn_end_range(AT(0), MIB(2) * count));
+	step_to_here();
+}
 
-		if (length < min)
-			min = length;
-	}
-	return min;
+static void step_flush(void)
+{
+	for (unsigned i = 0; i < count; i++)
+		get_and_put(AT(i), 1);
+	step_from_here();
+	int flushed = pindown_flush();
+	step_to_here();
+	ck_assert_int_eq(flushed, (int)count);
+}
+
+static void step_stats(void)
+{
+	struct pindown_stats now;
+
+	step_from_here();
+	int result = pindown_stats(&now, sizeof(now), -1);
+	step_to_here();
+	ck_assert_int_eq(result, PINDOWN_OK);
+	ck_assert_uint_eq(now.regions, count);
 }
 
 struct lengths {
@@ -70,9 +98,9 @@ struct lengths {
 
 static struct lengths all_lengths(void)
 {
-	return (struct lengths){length_of(step_hit), length_of(step_put),
-				length_of(step_free_of_unknown),
-				length_of(step_free_of_wide_range)};
+	return (struct lengths){fewest_instructions(step_hit), fewest_instructions(step_put),
+				fewest_instructions(step_free_of_unknown),
+				fewest_instructions(step_free_of_wide_range)};
 }
 
 static void get(unsigned from, unsigned to, pindown_region **regions)
@@ -111,6 +139,66 @@ START_TEST(with_one_region_and_with_many)
 }
 END_TEST
 
+/* The end of a region may look at a few more nodes of the index, in each of its levels. */
+START_TEST(an_end_does_not_depend_on_the_others)
+{
+	unsigned few, many;
+
+	make_memory();
+	get(0, 10, NULL);
+	count = 10;
+	few = fewest_instructions(step_end_of_one);
+	get(0, REGIONS, NULL);
+	count = REGIONS;
+	many = fewest_instructions(step_end_of_one);
+	printf("instructions of the end of a region: %u of 10, %u of %u\n", few, many, REGIONS);
+	ck_assert_uint_lt(many, few + few / 2);
+}
+END_TEST
+
+/* How `stepped` grows from FEW regions to MANY: as they do, and a little. */
+static void must_be_linear(const char *what, void (*stepped)(void))
+{
+	enum { FEW = 8, MANY = 64 }; /* a step takes some microseconds */
+	unsigned few, many;
+
+	count = FEW;
+	few = fewest_instructions(stepped);
+	count = MANY;
+	many = fewest_instructions(stepped);
+	printf("instructions of %s: %u with %d regions, %u with %d\n", what, few, FEW, many, MANY);
+	ck_assert_uint_lt(many, MANY / FEW * (few + few / 4));
+}
+
+START_TEST(the_end_of_a_range_is_linear)
+{
+	make_memory();
+	must_be_linear("the end of a range", step_end_of_all);
+}
+END_TEST
+
+START_TEST(a_flush_is_linear)
+{
+	make_memory();
+	must_be_linear("a flush", step_flush);
+}
+END_TEST
+
+START_TEST(stats_do_not_depend_on_regions)
+{
+	unsigned few, many;
+
+	make_memory();
+	get(0, 1, NULL);
+	count = 1;
+	few = fewest_instructions(step_stats);
+	get(1, REGIONS, NULL);
+	count = REGIONS;
+	many = fewest_instructions(step_stats);
+	ck_assert_uint_eq(few, many);
+}
+END_TEST
+
 /* Their memory was freed while they were in use: they wait for their last put. */
 START_TEST(with_regions_that_wait_for_their_last_put)
 {
@@ -131,6 +219,82 @@ START_TEST(with_regions_that_wait_for_their_last_put)
 		pindown_put(held[i]);
 }
 END_TEST
+
+/* ---- a vector, and the gets that it replaces ---- */
+
+#define MANY 64u
+
+static struct pindown_range ranges[MANY];
+static pindown_region *got[MANY];
+
+static void step_gets(void)
+{
+	step_from_here();
+	for (unsigned i = 0; i < MANY; i++)
+		pindown_get(ranges[i].addr, ranges[i].length, 0, &got[i]);
+	step_to_here();
+	pindown_putv(got, MANY);
+}
+
+static void step_vector(void)
+{
+	step_from_here();
+	pindown_getv(ranges, MANY, 0, got, NULL);
+	step_to_here();
+	pindown_putv(got, MANY);
+}
+
+static void step_puts(void)
+{
+	pindown_getv(ranges, MANY, 0, got, NULL);
+	step_from_here();
+	for (unsigned i = 0; i < MANY; i++)
+		pindown_put(got[i]);
+	step_to_here();
+}
+
+static void step_puts_of_vector(void)
+{
+	pindown_getv(ranges, MANY, 0, got, NULL);
+	step_from_here();
+	pindown_putv(got, MANY);
+	step_to_here();
+}
+
+/* Without optimization, and with a sanitizer's code in between, there is nothing to compare. */
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+#define IS_AS_SHIPPED true
+#else
+#define IS_AS_SHIPPED false
+#endif
+
+/* Of one region, of eight, and of a region for each range. A compiler's choices may differ. */
+START_TEST(a_vector_takes_no_more_than_its_gets)
+{
+	const unsigned regions = _i == 0 ? 1 : _i == 1 ? 8 : MANY;
+	unsigned gets, vector, puts, puts_of_vector;
+
+	make_memory();
+	for (unsigned i = 0; i < MANY; i++)
+		ranges[i] = (struct pindown_range){AT(i * regions / MANY) + i, 1};
+	for (unsigned i = 0; i < 3; i++) {
+		ck_assert_int_eq(pindown_getv(ranges, MANY, 0, got, NULL), PINDOWN_OK);
+		pindown_putv(got, MANY);
+	}
+	gets = fewest_instructions(step_gets);
+	vector = fewest_instructions(step_vector);
+	puts = fewest_instructions(step_puts);
+	puts_of_vector = fewest_instructions(step_puts_of_vector);
+	printf("instructions for %u ranges of %u regions: gets %u, vector %u; puts %u, vector %u\n",
+	       MANY, regions, gets, vector, puts, puts_of_vector);
+	if (IS_AS_SHIPPED) {
+		ck_assert_uint_le(16 * vector, 17 * gets);
+		ck_assert_uint_le(16 * puts_of_vector, 17 * puts);
+	}
+}
+END_TEST
+
+/* ---- windows ---- */
 
 /* In front of the windows, and behind them: far behind, so that a walk would take long. */
 #define BEFORE (BASE - GIB(3))
@@ -162,15 +326,15 @@ START_TEST(with_windows)
 	setenv("PINDOWN_MAX_BYTES", "8M", 1);
 	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
 	get_and_put(AT(0), 1);
-	none[0] = length_of(step_free_before);
-	none[1] = length_of(step_free_of_unknown);
+	none[0] = fewest_instructions(step_free_before);
+	none[1] = fewest_instructions(step_free_of_unknown);
 	pin_windows(0, 1);
-	one[0] = length_of(step_free_before);
-	one[1] = length_of(step_free_of_unknown);
+	one[0] = fewest_instructions(step_free_before);
+	one[1] = fewest_instructions(step_free_of_unknown);
 	pin_windows(1, WINDOWED);
 	ck_assert_uint_eq(stats().regions, 8);
-	many[0] = length_of(step_free_before);
-	many[1] = length_of(step_free_of_unknown);
+	many[0] = fewest_instructions(step_free_before);
+	many[1] = fewest_instructions(step_free_of_unknown);
 	printf("instructions of a free of something else, in front of windows: %u with none, %u "
 	       "with one, %u with many; behind them: %u, %u, %u\n",
 	       none[0], one[0], many[0], none[1], one[1], many[1]);
@@ -211,8 +375,8 @@ START_TEST(with_an_invalidation_under_way)
 	id = pindown_subscribe(wait_in_callback, NULL);
 	worker_start(&worker, free_one, NULL);
 	gate_wait(&is_told);
-	meanwhile.hit = length_of(step_hit);
-	meanwhile.put = length_of(step_put);
+	meanwhile.hit = fewest_instructions(step_hit);
+	meanwhile.put = fewest_instructions(step_put);
 	gate_open(&may_go_on);
 	worker_join(&worker);
 	pindown_unsubscribe(id);
@@ -227,7 +391,12 @@ int main(void)
 	TCase *tc = cache_case(suite, "instructions");
 
 	tcase_add_test(tc, with_one_region_and_with_many);
+	tcase_add_test(tc, an_end_does_not_depend_on_the_others);
+	tcase_add_test(tc, the_end_of_a_range_is_linear);
+	tcase_add_test(tc, a_flush_is_linear);
+	tcase_add_test(tc, stats_do_not_depend_on_regions);
 	tcase_add_test(tc, with_regions_that_wait_for_their_last_put);
+	tcase_add_loop_test(tc, a_vector_takes_no_more_than_its_gets, 0, 3);
 	tcase_add_test(tc, with_windows);
 	tcase_add_test(tc, with_an_invalidation_under_way);
 	return run_stepped_suite(suite);

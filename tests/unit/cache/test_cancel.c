@@ -548,6 +548,82 @@ START_TEST(in_a_hit_at_each_instruction)
 }
 END_TEST
 
+/* ---- in a vector: what is stored is held, and at most one hold is lost ---- */
+
+#define PLACES 3
+#define RANGES (PLACES + 1)
+
+static pindown_region *own[PLACES], *got[RANGES];
+static bool last_fails;
+static uint64_t kept;
+
+static void prepare_held_regions(void)
+{
+	for (unsigned i = 0; i < PLACES; i++) {
+		fake_free(AT(i));
+		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
+	}
+	pdn_recheck(NULL);
+	for (unsigned i = 0; i < PLACES; i++)
+		own[i] = must_get(AT(i), 1);
+	for (unsigned i = 0; i < RANGES; i++)
+		got[i] = NULL;
+	kept = stats().kept_regions;
+}
+
+static void *get_vector(void *arg)
+{
+	const struct pindown_range ranges[RANGES] = {
+		{AT(0), 1}, {AT(1), 1}, {AT(1) + 1, 1}, {last_fails ? AT(3) : AT(2), 1}};
+
+	(void)arg;
+	get_and_put(AT(0), 1); /* from here on the thread has hold counts of its own */
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	step_from_here();
+	pindown_getv(ranges, RANGES, PINDOWN_GET_CACHED, got, NULL);
+	step_to_here();
+	return NULL;
+}
+
+static void stepped_vector(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, get_vector, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+/* The test's own holds show if one was put that is not held. */
+static void put_what_is_stored(void)
+{
+	for (unsigned i = 0; i < RANGES; i++)
+		if (got[i])
+			pindown_put(got[i]);
+	for (unsigned i = 0; i < PLACES; i++)
+		ck_assert_int_eq(watched_free(AT(i)), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().kept_regions, kept + PLACES);
+	for (unsigned i = 0; i < PLACES; i++)
+		pindown_put(own[i]);
+	ck_assert_uint_le(stats().kept_regions, kept + 1);
+}
+
+START_TEST(in_a_vector_at_each_instruction)
+{
+	static const struct race race = {prepare_held_regions, stepped_vector, cancel_myself,
+					 put_what_is_stored};
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		last_fails = _i;
+		run_race_in_handler("a vector", &race, 400);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 /* ---- in all else that takes the lock, at each instruction ---- */
 
 static int subscription, spare_consumer;
@@ -987,6 +1063,8 @@ int main(void)
 	tcase_add_test(tc, the_state_stays);
 	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_test(tc, in_a_hit_at_each_instruction);
+	if (CAN_STEP && IS_FOLLOWED)
+		tcase_add_loop_test(tc, in_a_vector_at_each_instruction, 0, 2);
 	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_loop_test(tc, at_each_instruction, 0, sizeof(acts) / sizeof(acts[0]));
 	tc = objects_case(suite, "ended by a callback");

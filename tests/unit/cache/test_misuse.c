@@ -443,7 +443,7 @@ START_TEST(the_messages_are_limited)
 	region = must_get(AT(0), 1);
 	const char *said = stderr_of(put_often);
 	ck_assert_uint_eq(count(said, "one put was too many"), 20);
-	must_match(said, "\npindown: no more of these is said\n$");
+	must_match(said, "\npindown: no further mistakes are reported\n$");
 	ck_assert_uint_eq(count(stderr_of(put_often), "pindown"), 0);
 }
 END_TEST

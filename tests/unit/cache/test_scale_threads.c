@@ -74,19 +74,6 @@ static void step_pin_and_flush(void)
 	step_to_here();
 }
 
-static unsigned shortest(void (*stepped)(void))
-{
-	unsigned min = ~0u;
-
-	for (unsigned i = 0; i < 5; i++) {
-		unsigned length = count_instructions(stepped);
-
-		if (length < min)
-			min = length;
-	}
-	return min;
-}
-
 START_TEST(records_of_threads_that_ended_are_not_walked)
 {
 	begin();
@@ -121,10 +108,10 @@ START_TEST(a_pin_and_an_invalidation_after_many_threads)
 
 	begin();
 	get_and_put(AT(0), 1);
-	before = shortest(step_pin_and_flush);
+	before = fewest_instructions(step_pin_and_flush);
 	start(0, MANY);
 	end(0, MANY);
-	after = shortest(step_pin_and_flush);
+	after = fewest_instructions(step_pin_and_flush);
 	printf("instructions of a pin and its end: %u; after %u threads: %u\n", before, MANY,
 	       after);
 	/* A word for 64 records in each walk, and a load for each stripe. */

@@ -73,28 +73,15 @@ static void step_hit(void)
 	pindown_put(region);
 }
 
-/* The shortest of a few runs: one-time work and the code around the trap vary. */
-static unsigned length_of(void (*stepped)(void))
-{
-	unsigned min = ~0u;
-
-	for (unsigned i = 0; i < 3; i++) {
-		unsigned length = count_instructions(stepped);
-
-		if (length < min)
-			min = length;
-	}
-	return min;
-}
-
 struct lengths {
 	unsigned allocation, coming, going, hit;
 };
 
 static struct lengths all_lengths(void)
 {
-	return (struct lengths){length_of(step_allocation), length_of(step_coming),
-				length_of(step_going), length_of(step_hit)};
+	return (struct lengths){fewest_instructions(step_allocation),
+				fewest_instructions(step_coming), fewest_instructions(step_going),
+				fewest_instructions(step_hit)};
 }
 
 static void print(const char *when, const struct lengths *l)
@@ -179,7 +166,7 @@ START_TEST(ranges_become_one_and_are_cut)
 }
 END_TEST
 
-/* ---- without memory for more ------------------------------------------------------------------ */
+/* ---- without memory for more ---------------------------------------------------------------- */
 
 #define FITTING 400u /* of these ranges there are records for some at least */
 

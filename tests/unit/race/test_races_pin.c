@@ -10,8 +10,10 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "cache/driver/driver.h"
 #include "tests/unit/support/cache_test.h"
 
 #define LENGTH MIB(2)
@@ -601,6 +603,127 @@ START_TEST(volatile_memory_pinned_meanwhile_is_checked)
 }
 END_TEST
 
+/* ---- a queue of pins ---- */
+
+#define PINS 8u
+
+/* The driver takes no export to its end before it is told to: as if all waited for its lock. */
+static struct {
+	unsigned entered;
+	bool open;
+} exports;
+
+static __typeof__(int(void *, uint64_t, size_t, int, unsigned long long)) *real_export;
+
+static int export_later(void *handle, uint64_t base, size_t size, int type,
+			unsigned long long flags)
+{
+	__atomic_fetch_add(&exports.entered, 1, __ATOMIC_SEQ_CST);
+	while (!__atomic_load_n(&exports.open, __ATOMIC_SEQ_CST))
+		usleep(100);
+	return real_export(handle, base, size, type, flags);
+}
+
+static void *symbol_with_a_queue(const char *name)
+{
+	void *found = fake_symbol(name);
+
+	if (strcmp(name, "cuMemGetHandleForAddressRange") != 0)
+		return found;
+	*(void **)(void *)&real_export = found;
+	return (void *)export_later;
+}
+
+static unsigned exports_entered(void)
+{
+	return __atomic_load_n(&exports.entered, __ATOMIC_SEQ_CST);
+}
+
+struct pinner {
+	struct worker worker;
+	uint64_t addr;
+	pindown_region *region;
+};
+
+static void pin_it(void *arg)
+{
+	struct pinner *pinner = arg;
+
+	pinner->region = must_get(pinner->addr, 1);
+}
+
+static void start_pinners(struct pinner *pinners, uint64_t step)
+{
+	pdn_race_wait_ns = 600000000000u; /* those that wait do so to the end */
+	exports.open = false;
+	exports.entered = 0;
+	for (unsigned i = 0; i < PINS; i++) {
+		pinners[i] = (struct pinner){.addr = BASE + i * step};
+		worker_start(&pinners[i].worker, pin_it, &pinners[i]);
+	}
+}
+
+static void let_them_pin(struct pinner *pinners)
+{
+	__atomic_store_n(&exports.open, true, __ATOMIC_SEQ_CST);
+	for (unsigned i = 0; i < PINS; i++)
+		worker_join(&pinners[i].worker);
+}
+
+/* Other memory is hit, put and freed meanwhile; what waited for a pin would wait for ever. */
+START_TEST(hits_and_frees_do_not_wait_for_a_queue_of_pins)
+{
+	const uint64_t idle = BASE + GIB(1), used = BASE + GIB(2), unknown = BASE + GIB(3);
+	struct pinner pinners[PINS];
+	pindown_region *region;
+
+	pdn_find_driver_symbol = symbol_with_a_queue;
+	exports.open = true;
+	for (unsigned i = 0; i < PINS; i++)
+		fake_alloc(BASE + i * LENGTH, LENGTH, FAKE_LINEAR);
+	fake_alloc(idle, LENGTH, FAKE_LINEAR);
+	fake_alloc(used, LENGTH, FAKE_LINEAR);
+	fake_alloc(unknown, LENGTH, FAKE_LINEAR);
+	get_and_put(idle, 1);
+	region = must_get(used, 1);
+	start_pinners(pinners, LENGTH);
+	while (exports_entered() < PINS) /* all at once: there is no lock of ours around them */
+		usleep(100);
+	ck_assert(is_cached(used, 1));
+	pindown_put(must_get(used, 1));
+	ck_assert_int_eq(watched_free(unknown), FAKE_SUCCESS);
+	ck_assert_int_eq(watched_free(idle), FAKE_SUCCESS);
+	ck_assert_int_eq(watched_free(used), FAKE_SUCCESS);
+	pindown_put(region);
+	watched_alloc(unknown, LENGTH, FAKE_LINEAR);
+	ck_assert_uint_eq(stats().regions, 0);
+	let_them_pin(pinners);
+	ck_assert_uint_eq(stats().lost_races, 0);
+	for (unsigned i = 0; i < PINS; i++)
+		pindown_put(pinners[i].region);
+}
+END_TEST
+
+/* They wait for the one that pins, without asking the driver for each pin that ends elsewhere. */
+START_TEST(many_threads_that_miss_make_one_pin)
+{
+	struct pinner pinners[PINS];
+
+	pdn_find_driver_symbol = symbol_with_a_queue;
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	start_pinners(pinners, 4096);
+	while (exports_entered() == 0)
+		usleep(100);
+	let_them_pin(pinners);
+	ck_assert_uint_eq(exports_entered(), 1);
+	ck_assert_uint_eq(stats().pins, 1);
+	for (unsigned i = 0; i < PINS; i++) {
+		ck_assert_ptr_eq(pinners[i].region, pinners[0].region);
+		pindown_put(pinners[i].region);
+	}
+}
+END_TEST
+
 /* ---- no lock is held across a driver call ---- */
 
 static void hear(const struct pindown_invalidation *what, void *arg)
@@ -699,6 +822,9 @@ int main(void)
 	tc = cache_case(suite, "two pins");
 	tcase_add_test(tc, two_threads_that_miss_make_one_pin);
 	tcase_add_test(tc, volatile_memory_pinned_meanwhile_is_checked);
+	tc = cache_case(suite, "a queue of pins");
+	tcase_add_test(tc, hits_and_frees_do_not_wait_for_a_queue_of_pins);
+	tcase_add_test(tc, many_threads_that_miss_make_one_pin);
 	tc = cache_case(suite, "no lock across driver calls");
 	tcase_add_test(tc, another_thread_can_get_while_a_driver_call_runs);
 	tcase_add_test(tc, another_thread_can_free_while_an_export_runs);

@@ -64,6 +64,12 @@ void run_race_in_handler(const char *name, const struct race *race, unsigned tur
 /* How many instructions `stepped` executes between step_from_here() and step_to_here(). */
 unsigned count_instructions(void (*stepped)(void));
 
+/*
+ * The fewest of a few such runs: what happens once in a process, and the code around the trap,
+ * vary. A bound on a cost that needs no clock.
+ */
+unsigned fewest_instructions(void (*stepped)(void));
+
 /* For check(): did the other thread run at all in this turn, and at which instruction? */
 bool race_met(void);
 bool race_was_inside(void); /* did it end while the first one was stopped? */

@@ -12,11 +12,14 @@
  *	write=N            cuFileWrite fails with this errno
  *	read=N             cuFileRead fails with this error of cuFile
  *	short, corrupt     of a read
- *	crash              in a write
+ *	crash, crashfile   in a write, in the registration of a file
+ *
+ * As the real one, it refuses files of O_TMPFILE, and those without a name.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -145,12 +148,26 @@ CUfileError_t cuFileDriverOpen(void)
 	return result(number("open"));
 }
 
+static int has_name(int fd)
+{
+	char link[40], name[4096] = "";
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	return readlink(link, name, sizeof(name) - 1) > 0 && access(name, F_OK) == 0;
+}
+
 CUfileError_t cuFileHandleRegister(void **file, CUfileDescr_t *descriptor)
 {
 	if (!opened || descriptor->type != 1)
 		return result(5022);
 	if (number("file"))
 		return result(number("file"));
+	if (fcntl(descriptor->handle.fd, F_GETFL) & (O_TMPFILE & ~O_DIRECTORY))
+		return result(5019);
+	if (!has_name(descriptor->handle.fd))
+		return result(5018);
+	if (is("crashfile"))
+		raise(SIGABRT);
 	registered_file = descriptor->handle.fd;
 	*file = &registered_file;
 	return result(0);
@@ -179,7 +196,7 @@ CUfileError_t cuFileBufDeregister(const void *memory)
 ssize_t cuFileWrite(void *file, const void *memory, size_t size, off_t at, off_t from)
 {
 	int (*copy)(void *, unsigned long long, size_t);
-	char *bytes = malloc(size);
+	char *bytes;
 	ssize_t done;
 
 	if (number("write")) {
@@ -188,6 +205,7 @@ ssize_t cuFileWrite(void *file, const void *memory, size_t size, off_t at, off_t
 	}
 	if (is("crash"))
 		raise(SIGABRT);
+	bytes = malloc(size);
 	*(void **)&copy = cuda("cuMemcpyDtoH_v2");
 	if (memory != registered_memory ||
 	    copy(bytes, (uintptr_t)memory + (unsigned long long)from, size))
@@ -204,11 +222,12 @@ ssize_t cuFileWrite(void *file, const void *memory, size_t size, off_t at, off_t
 ssize_t cuFileRead(void *file, void *memory, size_t size, off_t at, off_t to)
 {
 	int (*copy)(unsigned long long, const void *, size_t);
-	char *bytes = malloc(size);
+	char *bytes;
 	ssize_t done;
 
 	if (number("read"))
 		return -number("read");
+	bytes = malloc(size);
 	*(void **)&copy = cuda("cuMemcpyHtoD_v2");
 	done = pread(*(int *)file, bytes, size, at);
 	bytes[size / 2] ^= (char)is("corrupt");

@@ -115,9 +115,9 @@ int open(const char *path, int flags, ...)
 	unsigned mode;
 
 	va_start(arguments, flags);
-	mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, unsigned) : 0;
+	mode = is_temporary || flags & O_CREAT ? va_arg(arguments, unsigned) : 0;
 	va_end(arguments);
-	if (is_temporary && nasty_errno("file"))
+	if ((is_temporary || flags & O_EXCL) && nasty_errno("file"))
 		return -1;
 	if (is_temporary && is_nasty("notmp")) {
 		errno = EOPNOTSUPP;

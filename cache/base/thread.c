@@ -96,9 +96,17 @@ static void change_ended(const struct pdn_thread *self, uint64_t sign)
 		__atomic_fetch_add(&sum[i], sign * counted[i], __ATOMIC_RELAXED);
 }
 
+/* Relaxed: pairs with take_record(). */
+static uint32_t place_of(const struct pdn_thread *record)
+{
+	return __atomic_load_n(&record->place, __ATOMIC_RELAXED);
+}
+
 static void disown(const struct pdn_thread *record)
 {
-	__atomic_fetch_and(&blocks[record->place / BLOCK].owned, ~(1ull << record->place % BLOCK),
+	uint32_t place = place_of(record);
+
+	__atomic_fetch_and(&blocks[place / BLOCK].owned, ~(1ull << place % BLOCK),
 			   __ATOMIC_RELEASE);
 }
 
@@ -117,7 +125,11 @@ static void detach(void *record)
 {
 	struct pdn_thread *self = record;
 
-	/* Code of pindown's that this thread runs from here on gets a record once more. */
+	/*
+	 * Code of pindown's that this thread runs from here on gets a record once more, in a signal
+	 * handler already. It must not take this one for lost.
+	 */
+	__atomic_store_n(&self->tid, 0, __ATOMIC_RELAXED);
 	pdn_self_tls = NULL;
 	end_record(self);
 }
@@ -154,13 +166,16 @@ static struct pdn_thread *block_at(uint32_t b)
 	return none;
 }
 
-/* Sequentially consistent: pairs with the walks, as the bits do. */
+/*
+ * Sequentially consistent: pairs with the walks, as the bits do. The load, too: it stands for the
+ * store of the thread that it reads from.
+ */
 static void use_blocks(uint32_t count)
 {
-	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_RELAXED);
+	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
 
 	while (used < count && !__atomic_compare_exchange_n(&blocks_used, &used, count, false,
-							    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+							    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		;
 }
 
@@ -179,10 +194,11 @@ static struct pdn_thread *take_record(void)
 			unsigned n = (unsigned)__builtin_ctzll(~taken);
 			uint64_t bit = 1ull << n;
 
+			/* Before a walk can find it; whoever takes it stores the same. */
+			__atomic_store_n(&block[n].place, b * BLOCK + n, __ATOMIC_RELAXED);
 			taken = __atomic_fetch_or(&blocks[b].owned, bit, __ATOMIC_SEQ_CST);
 			if (taken & bit)
 				continue;
-			block[n].place = b * BLOCK + n;
 			return &block[n];
 		}
 	}
@@ -232,7 +248,7 @@ static struct pdn_thread *take_low_record(void)
 {
 	struct pdn_thread *record = take_record();
 
-	if (!record || record->place < __atomic_load_n(&look_from, __ATOMIC_RELAXED))
+	if (!record || place_of(record) < __atomic_load_n(&look_from, __ATOMIC_RELAXED))
 		return record;
 	end_lost();
 	disown(record);
@@ -290,7 +306,7 @@ uint32_t pdn_my_tid(void)
 
 struct pdn_thread *pdn_thread_next(const struct pdn_thread *before)
 {
-	uint32_t place = before ? before->place + 1 : 0;
+	uint32_t place = before ? place_of(before) + 1 : 0;
 	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
 
 	for (uint32_t b = place / BLOCK; b < used; b++, place = 0) {
@@ -306,7 +322,7 @@ struct pdn_thread *pdn_thread_next(const struct pdn_thread *before)
 /* Acquire: pairs with begin_record(). */
 struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
 {
-	uint32_t place = before ? before->place + 1 : 0;
+	uint32_t place = before ? place_of(before) + 1 : 0;
 
 	for (; place < BLOCK * __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST); place++) {
 		struct pdn_thread *t = block_at(place / BLOCK) + place % BLOCK;
@@ -326,8 +342,8 @@ bool pdn_thread_is_alone(void)
 	for (uint32_t b = 0; b < used; b++) {
 		uint64_t others = __atomic_load_n(&blocks[b].owned, __ATOMIC_SEQ_CST);
 
-		if (self && self->place / BLOCK == b)
-			others &= ~(1ull << self->place % BLOCK);
+		if (self && place_of(self) / BLOCK == b)
+			others &= ~(1ull << place_of(self) % BLOCK);
 		if (others)
 			return false;
 	}

@@ -37,8 +37,9 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
-# Without -j on the command line there is a compiler for each processor.
-ifeq ($(or $(MAKELEVEL),0)$(filter -j%,$(MAKEFLAGS)),0)
+# Without -j on the command line there is a compiler for each processor. Several goals, for example
+# "clean all", are made one after another.
+ifeq ($(or $(MAKELEVEL),0)$(filter -j%,$(MAKEFLAGS))$(word 2,$(MAKECMDGOALS)),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 ifneq ($(V),1)

@@ -114,8 +114,8 @@ static void fill_other_counters(struct pindown_stats *stats)
 	for (struct pdn_thread *t = pdn_top_counts_all() ? NULL : pdn_thread_next(NULL); t;
 	     t = pdn_thread_next(t))
 		/* As in pdn_counter_sum(). */
-		if (!__atomic_load_n(&t->in_page, __ATOMIC_RELAXED) &&
-		    __atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life)
+		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life &&
+		    !__atomic_load_n(&t->in_page, __ATOMIC_RELAXED))
 			add_counters(&sum, __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE));
 	put(&stats->hits, sum.hits);
 	put(&stats->misses, sum.misses);

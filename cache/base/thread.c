@@ -96,6 +96,7 @@ static void change_ended(const struct pdn_thread *self, uint64_t sign)
 		__atomic_fetch_add(&sum[i], sign * counted[i], __ATOMIC_RELAXED);
 }
 
+/* Relaxed: pairs with take_record(). */
 static uint32_t place_of(const struct pdn_thread *record)
 {
 	return __atomic_load_n(&record->place, __ATOMIC_RELAXED);
@@ -110,15 +111,19 @@ static void disown(const struct pdn_thread *record)
 }
 
 /*
- * By the thread of this number, or when that is gone. Nothing happens if another one has ended the
- * record: since the number was read, it may have had an owner more. Acquire: pairs with the release
- * of the number.
+ * The record is to be ended by one caller only: by its thread, or by another one that has found
+ * that the thread of this number is gone. Since the number was read, the record may have had an
+ * owner more, whose it stays then. Acquire: pairs with the release of the number.
  */
-static void end_record_of(struct pdn_thread *record, uint32_t tid)
+static bool claim(struct pdn_thread *record, uint32_t tid)
 {
-	if (!__atomic_compare_exchange_n(&record->tid, &tid, 0, false, __ATOMIC_ACQUIRE,
-					 __ATOMIC_RELAXED))
-		return;
+	return tid && __atomic_compare_exchange_n(&record->tid, &tid, 0, false, __ATOMIC_ACQUIRE,
+						  __ATOMIC_RELAXED);
+}
+
+/* It has been claimed. */
+static void end_record(struct pdn_thread *record)
+{
 	drop_guards(record);
 	drop_announcement(record);
 	__atomic_store_n(&record->waits, 0, __ATOMIC_RELAXED);
@@ -131,11 +136,15 @@ static void end_record_of(struct pdn_thread *record, uint32_t tid)
 static void detach(void *record)
 {
 	struct pdn_thread *self = record;
+	bool claimed = claim(self, __atomic_load_n(&self->tid, __ATOMIC_RELAXED));
 
-	/* Code of pindown's that this thread runs from here on gets a record once more. */
+	/*
+	 * Code of pindown's that this thread runs from here on gets a record once more, in a signal
+	 * handler already. It does not take this one for lost, as it is claimed.
+	 */
 	pdn_self_tls = NULL;
-	/* A signal handler that gets a record here may take this one for a lost one. */
-	end_record_of(self, __atomic_load_n(&self->tid, __ATOMIC_RELAXED));
+	if (claimed)
+		end_record(self);
 }
 
 static void init_once(void)
@@ -170,13 +179,16 @@ static struct pdn_thread *block_at(uint32_t b)
 	return none;
 }
 
-/* Sequentially consistent: pairs with the walks, as the bits do. */
+/*
+ * Sequentially consistent: pairs with the walks, as the bits do. The load, too: it stands for the
+ * store of the thread that it reads from.
+ */
 static void use_blocks(uint32_t count)
 {
-	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_RELAXED);
+	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
 
 	while (used < count && !__atomic_compare_exchange_n(&blocks_used, &used, count, false,
-							    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+							    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		;
 }
 
@@ -195,7 +207,7 @@ static struct pdn_thread *take_record(void)
 			unsigned n = (unsigned)__builtin_ctzll(~taken);
 			uint64_t bit = 1ull << n;
 
-			/* The same by all threads; a walk that sees the bit sees it, too. */
+			/* Before a walk can find it; whoever takes it stores the same. */
 			__atomic_store_n(&block[n].place, b * BLOCK + n, __ATOMIC_RELAXED);
 			taken = __atomic_fetch_or(&blocks[b].owned, bit, __ATOMIC_SEQ_CST);
 			if (taken & bit)
@@ -235,8 +247,8 @@ static void end_lost(void)
 		uint32_t tid = __atomic_load_n(&t->tid, __ATOMIC_RELAXED);
 
 		/* This thread has none: a record of its number is that of an earlier one. */
-		if (tid && (tid == mine || is_gone(tid)))
-			end_record_of(t, tid);
+		if ((tid == mine || (tid && is_gone(tid))) && claim(t, tid))
+			end_record(t);
 		else
 			living++;
 	}

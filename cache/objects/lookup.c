@@ -265,18 +265,14 @@ static bool serves(uint32_t number, uint32_t consumer, const struct pindown_key 
 {
 	const struct pindown_object *object = &pdn_objects[number];
 	const struct pdn_rules rules = rules_of(consumer);
-	const struct pindown_key has = {
-		.owner = __atomic_load_n(&object->key.owner, __ATOMIC_RELAXED),
-		.word = {__atomic_load_n(&object->key.word[0], __ATOMIC_RELAXED),
-			 __atomic_load_n(&object->key.word[1], __ATOMIC_RELAXED)},
-	};
+	uint64_t rights = __atomic_load_n(&object->key.word[0], __ATOMIC_RELAXED);
+	uint64_t range = __atomic_load_n(&object->key.word[1], __ATOMIC_RELAXED);
 
 	return __atomic_load_n(&object->consumer, __ATOMIC_RELAXED) == consumer &&
-	       has.owner == key->owner && has_rights(has.word[0], key->word[0]) &&
-	       !((has.word[0] ^ key->word[0]) & ~rules.rights) &&
-	       (has.word[1] == key->word[1] ||
-		(rules.flags && has.word[1] >> 32 <= key->word[1] >> 32 &&
-		 end_of_range(key->word[1]) <= end_of_range(has.word[1]))) &&
+	       __atomic_load_n(&object->key.owner, __ATOMIC_RELAXED) == key->owner &&
+	       has_rights(rights, key->word[0]) && !((rights ^ key->word[0]) & ~rules.rights) &&
+	       (range == key->word[1] || (rules.flags && range >> 32 <= key->word[1] >> 32 &&
+					  end_of_range(key->word[1]) <= end_of_range(range))) &&
 	       is_live(number);
 }
 
@@ -300,40 +296,15 @@ static uint32_t find_exact(uint32_t region, uint32_t consumer, const struct pind
 	return 0;
 }
 
-/*
- * Among the newest few objects, of which there are mostly no more: the list is as fast as a hash of
- * these, and faster than the tree. Those behind them begin with *rest; 0: there are none.
- */
-static uint32_t find_exact_of_few(uint32_t region, uint32_t consumer, const struct pindown_key *key,
-				  uint32_t *rest)
-{
-	uint32_t n = pdn_object_load(&pdn_objects_of[region]);
-
-	for (unsigned i = 0; n && i < FEW; i++, n = pdn_object_load(&pdn_objects[n].next))
-		if (pdn_object_is(&pdn_objects[n], consumer, key) && !is_kept(n))
-			return n;
-	*rest = n;
-	return 0;
-}
-
-static uint32_t find_serving_of_few(uint32_t region, uint32_t consumer,
-				    const struct pindown_key *key)
-{
-	uint32_t n = pdn_object_load(&pdn_objects_of[region]);
-
-	for (unsigned i = 0; n && i < FEW; i++, n = pdn_object_load(&pdn_objects[n].next))
-		if (serves(n, consumer, key))
-			return n;
-	return 0;
-}
-
 /* The look-ups that take a logarithm of the number of objects, or no more than for one. */
-static uint32_t find_of_many(uint32_t region, uint32_t consumer, const struct pindown_key *key,
-			     uint64_t family)
+static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
+				   const struct pindown_key *key)
 {
+	const struct pdn_rules rules = rules_of(consumer);
 	uint32_t begun = walk_begins(), found = find_exact(region, consumer, key);
+	uint64_t family = found ? 0 : family_of(consumer, key, &rules);
 
-	if (!found && family) {
+	if (family) {
 		found = find_in_family(region, family, key, begun);
 		if (found && !(is_at(found, region) && serves(found, consumer, key)))
 			found = 0;
@@ -341,16 +312,35 @@ static uint32_t find_of_many(uint32_t region, uint32_t consumer, const struct pi
 	return walk_was_good(begun) ? found : 0;
 }
 
+/*
+ * There are mostly only a few: then the list is as fast as a hash of them, and faster than the
+ * tree. `n` is the second one: the caller has looked at the first for exactly the key.
+ */
+static uint32_t SMALL find_of_several(uint32_t region, uint32_t n, uint32_t consumer,
+				      const struct pindown_key *key)
+{
+	for (unsigned i = 1; n && i < FEW; i++, n = pdn_object_load(&pdn_objects[n].next))
+		if (pdn_object_is(&pdn_objects[n], consumer, key) && !is_kept(n))
+			return n;
+	if (n)
+		return find_of_many(region, consumer, key);
+	n = pdn_object_load(&pdn_objects_of[region]);
+	while (n && !serves(n, consumer, key))
+		n = pdn_object_load(&pdn_objects[n].next);
+	return n;
+}
+
+/* The calls are tail calls, so that the compiler has no registers to save where there is one. */
 uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key)
 {
-	const struct pdn_rules rules = rules_of(consumer);
-	uint32_t rest = 0, found = find_exact_of_few(region, consumer, key, &rest);
+	uint32_t first = pdn_object_load(&pdn_objects_of[region]), next;
 
-	if (found)
-		return found;
-	if (rest)
-		return find_of_many(region, consumer, key, family_of(consumer, key, &rules));
-	return rules.rights | rules.flags ? find_serving_of_few(region, consumer, key) : 0;
+	if (!first)
+		return 0;
+	next = pdn_object_load(&pdn_objects[first].next);
+	if (next)
+		return find_of_several(region, next, consumer, key);
+	return serves(first, consumer, key) ? first : 0;
 }
 
 /* ---- changes: lock held --------------------------------------------------------------------- */

@@ -967,8 +967,8 @@ static void quit_in_subscriber_here(void)
 	act = invalidate;
 	const char *said = stderr_of(let_a_thread_act);
 	ck_assert_str_eq(said,
-			 "pindown: a subscriber has ended its thread (pthread_exit): what it was "
-			 "told of stays pinned\n");
+			 "pindown: a subscriber has ended its thread (pthread_exit): the region "
+			 "that it was notified of stays pinned\n");
 	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
 	expect_a_line_of(flush, "");
 }

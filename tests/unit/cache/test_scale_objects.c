@@ -309,6 +309,54 @@ START_TEST(held_objects_among_many)
 }
 END_TEST
 
+/*
+ * Threads attach to some of many objects, while each of them also ends owners: an object that is
+ * returned has the key, or the rights, and lives while it is held.
+ */
+static int failures;
+
+static void attach_some(void *arg)
+{
+	uint64_t dice = (uintptr_t)arg;
+
+	for (unsigned i = 0; i < 3000; i++) {
+		int whose = i % 2 ? consumer : wide;
+		pindown_object *object = NULL;
+		struct pindown_key key = {0};
+		struct made *made;
+
+		dice = dice * 6364136223846793005u + 1442695040888963407u;
+		key.owner = dice >> 33 & 3;
+		key.word[0] = dice >> 35 & 3;
+		key.word[1] = RANGE(dice >> 37 & 7, 1);
+		if (pindown_attach(whose, AT(0), 1, 0, &key, NULL, &object) != PINDOWN_OK) {
+			__atomic_store_n(&failures, 1, __ATOMIC_RELAXED);
+			return;
+		}
+		made = made_by(object);
+		if (made->owner != key.owner ||
+		    (whose == wide ? key.word[0] & ~made->access : key.word[0] ^ made->access) ||
+		    __atomic_load_n(&made->destroyed, __ATOMIC_RELAXED))
+			__atomic_store_n(&failures, 2, __ATOMIC_RELAXED);
+		pindown_detach(object);
+		if (i % 64 == 0)
+			pindown_end_owner(whose, key.owner);
+	}
+}
+
+START_TEST(threads_that_attach_to_many)
+{
+	struct worker workers[3];
+
+	wide = open_wide();
+	for (unsigned i = 0; i < 3; i++)
+		worker_start(&workers[i], attach_some, (void *)(uintptr_t)(i + 1));
+	for (unsigned i = 0; i < 3; i++)
+		worker_join(&workers[i]);
+	ck_assert_int_eq(failures, 0);
+}
+END_TEST
+
 START_TEST(the_free_of_a_region_with_30000)
 {
 	wide = open_wide();
@@ -335,6 +383,7 @@ int main(void)
 	}
 	tcase_add_test(tc, each_of_many_is_found);
 	tcase_add_test(tc, held_objects_among_many);
+	tcase_add_test(tc, threads_that_attach_to_many);
 	tcase_add_test(tc, the_free_of_a_region_with_30000);
 	return run_suite(suite);
 }

@@ -286,6 +286,33 @@ START_TEST(an_attach_against_a_record_used_again)
 }
 END_TEST
 
+/* The same where newer objects of the region hide it: it is found by the hash, or in the tree. */
+static void one_idle_object_of_many(void)
+{
+	one_idle_object();
+	for (unsigned i = 0; i < 6; i++)
+		attach_and_detach(consumer, AT(0), KEY(PD + 2, 2 * i));
+}
+
+START_TEST(an_attach_to_one_of_many_against_its_record_used_again)
+{
+	static const struct race race = {one_idle_object_of_many, stepped_attach,
+					 other_reuses_the_record, check_reuse};
+
+	run_race("attach to one of many against reuse of its record", &race, TURNS);
+}
+END_TEST
+
+START_TEST(an_attach_by_fewer_rights_to_one_of_many_against_its_record_used_again)
+{
+	static const struct race race = {one_idle_object_of_many, stepped_attach,
+					 other_reuses_the_record, check_reuse};
+
+	open_by_rights();
+	run_race("attach by fewer rights to one of many against reuse of its record", &race, TURNS);
+}
+END_TEST
+
 /*
  * Another object of the region is being destroyed, and its record is then used for an object of
  * another region. A walk over the region's objects must not continue there.
@@ -492,6 +519,8 @@ int main(void)
 	tcase_add_test(tc, an_attach_against_a_flush);
 	tcase_add_test(tc, two_that_make_the_same);
 	tcase_add_test(tc, an_attach_against_a_record_used_again);
+	tcase_add_test(tc, an_attach_to_one_of_many_against_its_record_used_again);
+	tcase_add_test(tc, an_attach_by_fewer_rights_to_one_of_many_against_its_record_used_again);
 	tcase_add_test(tc, an_attach_against_a_record_given_to_another_region);
 	tcase_add_test(tc, a_detach_against_a_free);
 	tcase_add_test(tc, a_detach_against_a_revocation);

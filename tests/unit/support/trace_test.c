@@ -153,8 +153,9 @@ static void count_journal(const struct pdn_journal *journal, int segment,
 	unsigned *counts = context;
 
 	(void)segment;
-	(void)about;
-	counts[1] += journal->pid == counts[0];
+	/* One that is removed stays as long as another process looks through all journals. */
+	if (!(about->shm_perm.mode & SHM_DEST))
+		counts[1] += journal->pid == counts[0];
 }
 
 unsigned journals_of(int pid)

@@ -210,7 +210,7 @@ END_TEST
  * AddressSanitizer's search for leaks, when a process ends, needs the system call that one test has
  * had refused.
  */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 
 const char *__asan_default_options(void)
 {

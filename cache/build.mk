@@ -2,6 +2,9 @@
 CACHE_SRC := $(wildcard cache/*.c cache/*/*.c)
 # A sanitizer watches the C library's functions.
 CACHE_SRC := $(filter-out $(if $(SAN),cache/base/text.c),$(CACHE_SRC))
+# Texts for people, which the command prints: only the command and the tests are linked with them.
+CACHE_SRC := $(filter-out cache/base/options.c,$(CACHE_SRC))
+$(B)/cache.a: $(B)/obj/cache/base/options.c.o
 LIB_SRC += $(CACHE_SRC)
 LIB_NEEDS += cache/pindown.map
 LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map

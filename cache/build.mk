@@ -17,3 +17,6 @@ $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))):
 # It defines functions that the compiler knows, and would call for its own loops.
 $(B)/obj/cache/base/text.c.o $(B)/obj/points/cache/base/text.c.o: \
 	ALL_CFLAGS += -fno-builtin -fno-tree-loop-distribute-patterns -fno-lto
+# With _FORTIFY_SOURCE the compiler calls these only after the linker has been told what is called:
+# one of binutils 2.40 then says that they are undefined, unless it was asked for them.
+LIB_LDFLAGS += $(patsubst %,-Wl$(comma)-u$(comma)%,snprintf sprintf strcpy strncat strncpy)

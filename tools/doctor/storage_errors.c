@@ -21,6 +21,7 @@ enum {
 	NO_FILE = 5008,
 	NO_GPU = 5009,
 	WRONG_FILE_TYPE = 5018,
+	WRONG_FILE_FLAGS = 5019,
 	NOT_DIRECT = 5020,
 	INTERNAL = 5030,
 	NO_PINNED_MEMORY = 5036,
@@ -68,6 +69,9 @@ char *storage_cufile_error(int error)
 		break;
 	case WRONG_FILE_TYPE:
 		name = "cuFile does not support this type of file";
+		break;
+	case WRONG_FILE_FLAGS:
+		name = "cuFile refuses the flags that the file was opened with";
 		break;
 	case NOT_DIRECT:
 		name = "cuFile needs a file with direct I/O";

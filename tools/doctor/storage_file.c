@@ -24,7 +24,8 @@ static int create_named(const char *folder, struct attempt *attempt)
 
 	snprintf(name, sizeof(name), ".pindown-doctor-%ld", (long)getpid());
 	path = text_of("%s/%s", folder, name);
-	fd = open(path, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0600);
+	/* O_EXCL follows no symbolic link; cuFile refuses O_NOFOLLOW. */
+	fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 	if (fd >= 0)
 		memcpy(attempt->file, name, sizeof(name));
 	release(path);

@@ -162,7 +162,8 @@ CUfileError_t cuFileHandleRegister(void **file, CUfileDescr_t *descriptor)
 		return result(5022);
 	if (number("file"))
 		return result(number("file"));
-	if (fcntl(descriptor->handle.fd, F_GETFL) & (O_TMPFILE & ~O_DIRECTORY))
+	if (fcntl(descriptor->handle.fd, F_GETFL) &
+	    (O_TMPFILE | O_NOFOLLOW | O_APPEND | O_NONBLOCK))
 		return result(5019);
 	if (!has_name(descriptor->handle.fd))
 		return result(5018);

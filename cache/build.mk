@@ -2,6 +2,9 @@
 CACHE_SRC := $(wildcard cache/*.c cache/*/*.c)
 # A sanitizer watches the C library's functions.
 CACHE_SRC := $(filter-out $(if $(SAN),cache/base/text.c),$(CACHE_SRC))
+# Texts for people, which the command prints: only the command and the tests are linked with them.
+CACHE_SRC := $(filter-out cache/base/options.c,$(CACHE_SRC))
+$(B)/cache.a: $(B)/obj/cache/base/options.c.o
 LIB_SRC += $(CACHE_SRC)
 LIB_NEEDS += cache/pindown.map
 LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
@@ -16,3 +19,6 @@ $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))):
 $(B)/obj/cache/base/text.c.o $(B)/obj/points/cache/base/text.c.o: \
 	ALL_CFLAGS += -fno-builtin $(if $(LTO),-fno-tree-loop-distribute-patterns) \
 	-U_FORTIFY_SOURCE
+# With _FORTIFY_SOURCE the compiler calls these only after the linker has been told what is called:
+# one of binutils 2.40 then says that they are undefined, unless it was asked for them.
+LIB_LDFLAGS += $(patsubst %,-Wl$(comma)-u$(comma)%,snprintf sprintf strcpy strncat strncpy)

@@ -32,9 +32,11 @@ static void print_text(const char *text)
 /* "--max-bytes=BYTES" in mdoc; an argument in brackets is the value of an option without one. */
 static void print_option(const struct pdn_variable *variable)
 {
-	printf("Fl \\-%s", variable->option);
-	if (variable->argument[0] != '[')
-		printf(" Ns = Ns Ar %s", variable->argument);
+	const struct pdn_option *option = pdn_option_of(variable);
+
+	printf("Fl \\-%s", option->option);
+	if (option->argument[0] != '[')
+		printf(" Ns = Ns Ar %s", option->argument);
 	putchar('\n');
 }
 
@@ -51,7 +53,7 @@ static void print_values(const struct pdn_variable *variable)
 static void print_for_environment(const struct pdn_variable *variable)
 {
 	printf(".It Ev %s\n", variable->name);
-	print_text(variable->help);
+	print_text(pdn_option_of(variable)->help);
 	print_values(variable);
 	fputs(".br\nSet by\n.Nm pindown run\n.", stdout);
 	print_option(variable);
@@ -59,15 +61,16 @@ static void print_for_environment(const struct pdn_variable *variable)
 
 static void print_for_run(const struct pdn_variable *variable)
 {
+	const struct pdn_option *option = pdn_option_of(variable);
+
 	fputs(".It ", stdout);
 	print_option(variable);
-	print_text(variable->help);
-	if (variable->argument[0] != '[')
+	print_text(option->help);
+	if (option->argument[0] != '[')
 		print_values(variable);
 	printf(".br\nSets\n.Ev %s", variable->name);
-	if (variable->argument[0] == '[')
-		printf("\nto %.*s", (int)strcspn(variable->argument + 1, "]"),
-		       variable->argument + 1);
+	if (option->argument[0] == '[')
+		printf("\nto %.*s", (int)strcspn(option->argument + 1, "]"), option->argument + 1);
 	puts("");
 }
 

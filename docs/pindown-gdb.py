@@ -112,9 +112,8 @@ class Guards(gdb.Command):
         super().__init__("pindown guards", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
 
     def invoke(self, argument, from_tty):
-        thread = variable("all", "thread.c")
         shown = 0
-        while int(thread):
+        for thread in self.threads():
             slots = thread["guards"]
             for slot in range(slots.type.range()[1] + 1):
                 kind = choice("enum pdn_guard_kind", slots[slot]["kind"], "PDN_GUARD_")
@@ -122,9 +121,18 @@ class Guards(gdb.Command):
                     continue
                 shown += 1
                 print(f"thread {int(thread['tid'])}  {kind:<8}  {self.what(kind, slots[slot])}")
-            thread = thread["next"]
         if not shown:
             print("no guard")
+
+    @staticmethod
+    def threads():
+        """The records that living threads own: in blocks, each with a word of a bit for each."""
+        blocks = variable("blocks", "thread.c")
+        for number in range(int(variable("blocks_used", "thread.c"))):
+            records, owned = blocks[number]["records"], int(blocks[number]["owned"])
+            for bit in range(64):
+                if int(records) and owned >> bit & 1:
+                    yield records[bit]
 
     @staticmethod
     def what(kind, slot):

@@ -64,7 +64,12 @@ enum pdn_call {
 	PDN_CALLS
 };
 
-extern const char *const pdn_call_symbol[]; /* of the calls, then of the functions in verbs.def */
+/*
+ * The name of a call; behind the last call's number follow the functions in verbs.def. All names,
+ * in that order, each with its final NUL, and an empty one at the end.
+ */
+const char *pdn_call_symbol(unsigned number);
+extern const char pdn_call_symbols[];
 
 /* The wrapper that is exported, and the one that is handed out. */
 static inline void *pdn_linked_wrapper(enum pdn_call call)

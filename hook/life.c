@@ -28,7 +28,7 @@ PDN_STARTS static void introduce_ourselves(void)
 	if (pdn_find_driver_symbol == find_driver_symbol)
 		return;
 	pdn_find_driver_symbol = find_driver_symbol;
-	pdn_trace_call_names(pdn_call_symbol, PDN_CALLS + PDN_VERBS);
+	pdn_trace_call_names(pdn_call_symbols);
 }
 
 /*

@@ -92,10 +92,10 @@ static void go_to_last(struct typed *typed, const char *option)
 static bool offer_variable(const struct typed *typed, const char *option)
 {
 	for (unsigned i = 0; i < pdn_variable_count; i++) {
-		if (strcmp(pdn_variables[i].option, option) != 0)
+		if (strcmp(pdn_options[i].option, option) != 0)
 			continue;
 		offer_list(typed, pdn_variables[i].choices);
-		if (strcmp(pdn_variables[i].argument, "FILE") == 0)
+		if (strcmp(pdn_options[i].argument, "FILE") == 0)
 			puts(":files");
 		if (strcmp(option, "events") == 0) {
 			offer(typed, "all", NULL);
@@ -158,10 +158,10 @@ static const char *meaning_of(const struct command *command, const char *option)
 	static char meaning[64];
 
 	for (unsigned i = 0; !command->settings && i < pdn_variable_count; i++) {
-		if (strcmp(pdn_variables[i].option, option) != 0)
+		if (strcmp(pdn_options[i].option, option) != 0)
 			continue;
 		/* The first sentence, cut to one line. */
-		snprintf(meaning, sizeof(meaning), "%s", pdn_variables[i].help);
+		snprintf(meaning, sizeof(meaning), "%s", pdn_options[i].help);
 		meaning[strcspn(meaning, ".:(")] = '\0';
 		return meaning;
 	}

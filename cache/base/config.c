@@ -37,8 +37,7 @@ static const char *const pdn_verbs_choices[] = {"0", "1", "exact", NULL};
 
 const struct pdn_variable pdn_variables[] = {
 #define PDN_VARIABLE(name, member, kind, choices, default_value, option, argument, help) \
-	{name, option,		argument, default_value,                                 \
-	 help, PDN_KIND_##kind, choices,  offsetof(struct pdn_config, member)},
+	{name, default_value, PDN_KIND_##kind, offsetof(struct pdn_config, member), choices},
 #include "cache/base/config.def"
 #undef PDN_VARIABLE
 };

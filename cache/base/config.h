@@ -91,14 +91,26 @@ struct pdn_problems {
 void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
 		      char *const *environment);
 
+/* Its texts have a fixed size, since a pointer needs a relocation in each process. */
 struct pdn_variable {
-	const char *name, *option, *argument, *default_value, *help;
-	int kind;
+	char name[24], default_value[9];
+	uint8_t kind;
+	uint16_t offset;
 	const char *const *choices;
-	size_t offset;
 };
 extern const struct pdn_variable pdn_variables[];
 extern const unsigned pdn_variable_count;
+
+/* The same rows for `pindown run` and the manual; the library does not have them (options.c). */
+struct pdn_option {
+	const char *option, *argument, *help;
+};
+extern const struct pdn_option pdn_options[];
+
+static inline const struct pdn_option *pdn_option_of(const struct pdn_variable *variable)
+{
+	return &pdn_options[variable - pdn_variables];
+}
 
 /* "one of auto, dmabuf, none" and so on, into `text`; returns text. */
 const char *pdn_variable_accepts(const struct pdn_variable *variable, char *text, size_t capacity);

@@ -155,12 +155,12 @@ static void write_program(struct pdn_trace_header *header)
 	write_text(header, PDN_INFO_PROGRAM, path);
 }
 
-void pdn_trace_info_calls(struct pdn_trace_header *header, const char *const *calls, unsigned count)
+void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls)
 {
 	struct info info = begin_info(header, PDN_TRACE_UNIT);
 
-	for (unsigned i = 0; i < count; i++)
-		add_bytes(&info, calls[i], strlen(calls[i]) + 1);
+	for (const char *call = calls; *call; call += strlen(call) + 1)
+		add_bytes(&info, call, strlen(call) + 1);
 	end_info(&info, PDN_INFO_CALLS);
 }
 
@@ -169,7 +169,7 @@ void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why)
 	write_text(header, PDN_INFO_DISTRUST, why);
 }
 
-void pdn_trace_info_write(struct pdn_trace_header *header, const char *const *calls, unsigned count)
+void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls)
 {
 	char directory[PATH_MAX];
 	struct pdn_shield shield;
@@ -182,8 +182,8 @@ void pdn_trace_info_write(struct pdn_trace_header *header, const char *const *ca
 	write_text(header, PDN_INFO_DIRECTORY,
 		   getcwd(directory, sizeof(directory)) ? directory : "");
 	write_environment(header);
-	if (count)
-		pdn_trace_info_calls(header, calls, count);
+	if (calls)
+		pdn_trace_info_calls(header, calls);
 	write_command(header);
 	pdn_shield_down(&shield);
 }

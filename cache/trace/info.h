@@ -5,13 +5,14 @@
 
 #include "cache/trace/format.h"
 
-/* Writes all of it, call names included. `header` is the start of a unit in memory. */
-void pdn_trace_info_write(struct pdn_trace_header *header, const char *const *calls,
-			  unsigned count);
+/*
+ * Writes all of it, call names included: `calls` is as pdn_trace_call_names() takes it. `header` is
+ * the start of a unit in memory.
+ */
+void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls);
 
 /* Writes the call names alone, if they become known after the rest. */
-void pdn_trace_info_calls(struct pdn_trace_header *header, const char *const *calls,
-			  unsigned count);
+void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls);
 
 /* Writes why every hit is checked. */
 void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why);

@@ -23,8 +23,7 @@
 /* About this process, for its file. */
 static PDN_AT_LOAD struct {
 	uint32_t pid, forked_from;
-	const char *const *call_names;
-	unsigned calls;
+	const char *call_names;
 	const char *distrust; /* see pdn_trace_distrust() */
 	bool wrote_distrust;  /* in this file */
 } process;
@@ -44,7 +43,7 @@ static void fill_header(struct pdn_trace_header *header)
 	header->forked_from = process.forked_from;
 	header->units = 1;
 	pdn_trace_clock_read(&header->begin);
-	pdn_trace_info_write(header, process.call_names, process.calls);
+	pdn_trace_info_write(header, process.call_names);
 	memcpy(header->magic, PDN_TRACE_MAGIC, sizeof(header->magic));
 }
 
@@ -142,16 +141,15 @@ void pdn_trace_open(void)
 	errno = error;
 }
 
-PDN_STARTS void pdn_trace_call_names(const char *const *names, unsigned count)
+PDN_STARTS void pdn_trace_call_names(const char *names)
 {
 	struct pdn_alone alone;
 
 	process.call_names = names;
-	process.calls = count;
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN)
 		return;
 	pdn_alone_begin(&alone);
-	pdn_trace_info_calls(pdn_trace.header, names, count);
+	pdn_trace_info_calls(pdn_trace.header, names);
 	pdn_trace_file_write(pdn_trace.header, PDN_TRACE_UNIT, 0);
 	pdn_alone_end(&alone);
 }

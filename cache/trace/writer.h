@@ -53,9 +53,10 @@ static inline uint64_t pdn_ticks(void)
 
 /*
  * Sets the names of the watched calls, by call number (below 65536), before the first call is
- * traced. The array is kept, not copied.
+ * traced: each name with its final NUL, and an empty one behind the last. The text is kept, not
+ * copied.
  */
-void pdn_trace_call_names(const char *const *names, unsigned count);
+void pdn_trace_call_names(const char *names);
 
 /*
  * A watched call. extra: another value that depends on the call (stream, context, count, ...), or

@@ -10,8 +10,27 @@
 #include "hook/loader/watched.h"
 #include "hook/verbs/verbs.h"
 
-const char *const pdn_call_symbol[PDN_CALLS + PDN_VERBS] = {
-#define X(symbol, ...) #symbol,
+/*
+ * All names in one text, and where each begins there. That takes two bytes a name; a pointer takes
+ * 32 with its relocation, which each process would make at its start.
+ */
+const char pdn_call_symbols[] =
+#define X(symbol, ...) #symbol "\0"
+#include "hook/cuda/entrypoints.def"
+#include "hook/verbs/verbs.def"
+#undef X
+	;
+
+struct names {
+#define X(symbol, ...) char symbol[sizeof(#symbol)];
+#include "hook/cuda/entrypoints.def"
+#include "hook/verbs/verbs.def"
+#undef X
+};
+_Static_assert(sizeof(pdn_call_symbols) == sizeof(struct names) + 1, "it ends with an empty name");
+
+static const uint16_t symbol_begins[] = {
+#define X(symbol, ...) offsetof(struct names, symbol),
 #include "hook/cuda/entrypoints.def"
 #include "hook/verbs/verbs.def"
 #undef X
@@ -42,11 +61,16 @@ void *pdn_looked_up_real[PDN_CALLS];
 
 /* ---- names ------------------------------------------------------------------------------- */
 
+const char *pdn_call_symbol(unsigned number)
+{
+	return pdn_call_symbols + symbol_begins[number];
+}
+
 /* As strncmp(), with the row's base for the first string. */
 static int compare_base(int row, const char *name, size_t length)
 {
 	size_t own = asked_as[row].base_length;
-	int order = memcmp(pdn_call_symbol[row], name, own < length ? own : length);
+	int order = memcmp(pdn_call_symbol((unsigned)row), name, own < length ? own : length);
 
 	return order || own >= length ? order : -1;
 }
@@ -88,7 +112,7 @@ int pdn_call_by_symbol(const char *name)
 	int row = first_of_base(name, length);
 
 	for (; row >= 0 && is_base(row, name, length); row++)
-		if (!strcmp(pdn_call_symbol[row], name))
+		if (!strcmp(pdn_call_symbol((unsigned)row), name))
 			return row;
 	return -1;
 }
@@ -107,7 +131,7 @@ static CUresult no_driver(void)
 static struct pdn_watched watched(enum pdn_call call)
 {
 	return (struct pdn_watched){
-		.symbol = pdn_call_symbol[call],
+		.symbol = pdn_call_symbol(call),
 		.next = pdn_next_function,
 		.linked = pdn_linked_wrapper(call),
 		.looked_up = pdn_looked_up_wrapper(call),
@@ -134,7 +158,7 @@ static void distrust_stranger(enum pdn_call call, const void *found)
 	pdn_trace_error("a second definition of a watched call was looked up, and is not watched",
 			(uintptr_t)found, 0, (int)call);
 	pdn_distrust("%s was found in two libraries, and calls of the second go unseen",
-		     pdn_call_symbol[call]);
+		     pdn_call_symbol(call));
 }
 
 void *pdn_hand_out(enum pdn_call call, void *found)
@@ -168,7 +192,7 @@ static int row_by_address(const void *found)
 	for (int call = 0; call < PDN_CALLS; call++) {
 		void *none = NULL;
 
-		if (pdn_driver_function(&none, pdn_call_symbol[call]) == found)
+		if (pdn_driver_function(&none, pdn_call_symbol((unsigned)call)) == found)
 			return call;
 	}
 	return -1;
@@ -181,7 +205,7 @@ static int row_by_address(const void *found)
 static bool is_about_addresses(int row)
 {
 	return row != PDN_CALL_cuMemGetAllocationGranularity &&
-	       !strstr(pdn_call_symbol[row], "Array");
+	       !strstr(pdn_call_symbol((unsigned)row), "Array");
 }
 
 /* The function belongs to a watched call, but no row has it. */

@@ -90,7 +90,7 @@ bool pdn_patches_allow(enum pdn_call call, const void *function, const char *fil
 	__atomic_store_n(&e->state, WAITING, __ATOMIC_RELEASE);
 	pdn_straight_ask_again();
 	pdn_log(PDN_LOG_DEBUG, "%s is given the driver's own %s", name_of(file),
-		pdn_call_symbol[call]);
+		pdn_call_symbol(call));
 	return true;
 }
 
@@ -120,7 +120,7 @@ static void look_at(struct expected *e, uint32_t calling_thread)
 		pdn_distrust(
 			"a library that seemed to patch code was given the driver's own %s; it has "
 			"not patched it and may call it unseen",
-			pdn_call_symbol[e->call]);
+			pdn_call_symbol(e->call));
 	}
 }
 
@@ -146,7 +146,7 @@ static const char *symbol_at(const void *entry)
 {
 	unsigned index = (unsigned)((const char *)entry - pdn_entries_begin) / PDN_ENTRY_SIZE - 1;
 
-	return pdn_call_symbol[index % PDN_CALLS];
+	return pdn_call_symbol(index % PDN_CALLS);
 }
 
 static void look_at_ourselves(void)

@@ -26,9 +26,9 @@ static struct pdn_library *library_of(enum pdn_verb verb)
 	return pdn_verb_is_of_mlx5(verb) ? &libmlx5 : &libibverbs;
 }
 
-static const char *symbol_of(int verb)
+static const char *symbol_of(unsigned verb)
 {
-	return pdn_call_symbol[PDN_CALLS + verb];
+	return pdn_call_symbol(PDN_CALLS + verb);
 }
 
 /* ---- real functions -------------------------------------------------------------------------- */

@@ -69,7 +69,8 @@ $(B)/unit/test_races_library: $(B)/obj/tests/unit/race/test_races_library.c.o $(
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_races_library
 
-$(B)/unit/test_config: $(B)/obj/tests/unit/cache/test_config.c.o $(UNIT_SUITE) $(CACHE_OBJ)
+$(B)/unit/test_config: $(B)/obj/tests/unit/cache/test_config.c.o $(UNIT_SUITE) $(CACHE_OBJ) \
+		$(B)/obj/cache/base/options.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_config

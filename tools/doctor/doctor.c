@@ -133,12 +133,25 @@ static void print_storage_verdict(const struct doctor *doctor)
 	release(text);
 }
 
+/*
+ * The verdict once more where the machine is not fit: what prevents it, for example that there is
+ * no GPU, need not be a problem of the software, and "0 problems" alone would deny it.
+ */
 static void print_counts(const struct doctor *doctor)
 {
 	unsigned problems = doctor->grades[PROBLEM], notes = doctor->grades[NOTE];
+	struct texts why = {0};
+	bool unfit = judge(doctor, &why) == UNFIT;
 
-	out_print("\n%s%u problem%s%s, %u note%s\n", colour_of(problems ? PROBLEM : GOOD), problems,
-		  problems == 1 ? "" : "s", out_plain(), notes, notes == 1 ? "" : "s");
+	texts_free(&why);
+	out_print("\n%s", colour_of(problems || unfit ? PROBLEM : GOOD));
+	if (unfit)
+		out_print("not fit, as the first line says; ");
+	if (unfit && !problems)
+		out_print("no other problem");
+	else
+		out_print("%u problem%s", problems, problems == 1 ? "" : "s");
+	out_print("%s, %u note%s\n", out_plain(), notes, notes == 1 ? "" : "s");
 }
 
 static void print_text(const struct doctor *doctor)

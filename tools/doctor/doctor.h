@@ -64,6 +64,9 @@ void examine_modules(struct doctor *doctor);
 void examine_pci(struct doctor *doctor);
 void examine_process(struct doctor *doctor);
 
+/* Is there an NVIDIA GPU, as far as PCI or CUDA shows it? After examine_driver() (verdict.c). */
+bool has_gpu(const struct doctor *doctor);
+
 /* The verdict on the machine; `why` gets what limits or prevents GPUDirect RDMA (verdict.c). */
 enum verdict judge(const struct doctor *doctor, struct texts *why);
 

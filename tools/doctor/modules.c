@@ -72,7 +72,13 @@ static void not_loaded(struct doctor *doctor)
 {
 	const struct version *driver = &doctor->driver;
 
-	if (!doctor->has_driver || doctor->exports_for_gpl)
+	if (!doctor->has_driver && !has_gpu(doctor))
+		found(doctor, NOTE, "pindown.ko", NULL,
+		      "not loaded, and there is no NVIDIA GPU that needs it");
+	else if (!doctor->has_driver && doctor->cuda.state != CUDA_THERE)
+		found(doctor, NOTE, "pindown.ko", NULL,
+		      "not loaded, and it needs the NVIDIA driver first");
+	else if (!doctor->has_driver || doctor->exports_for_gpl)
 		found(doctor, NOTE, "pindown.ko",
 		      "modprobe pindown: the kernel then reports frees that no preload sees",
 		      "not loaded: memory is pinned by the driver's dma-buf export");

@@ -42,9 +42,12 @@ static void about_limits(struct doctor *doctor)
 	if (limit_of(limits, "Max locked memory", &locked)) {
 		if (locked == ULLONG_MAX)
 			found(doctor, GOOD, "locked memory", NULL, "unlimited");
+		else if (!doctor->has_rdma)
+			found(doctor, NOTE, "locked memory", NULL,
+			      "at most %s, and there is no RDMA device that needs more",
+			      bytes_text(locked).text);
 		else
-			found(doctor, doctor->has_rdma && locked < LITTLE_LOCKED ? PROBLEM : NOTE,
-			      "locked memory",
+			found(doctor, locked < LITTLE_LOCKED ? PROBLEM : NOTE, "locked memory",
 			      "RDMA libraries register host memory too: ulimit -l unlimited, or "
 			      "memlock in /etc/security/limits.conf, or --ulimit memlock=-1 for a "
 			      "container",

@@ -5,15 +5,19 @@
 #include "tools/base/memory.h"
 #include "tools/doctor/doctor.h"
 
+bool has_gpu(const struct doctor *doctor)
+{
+	return pci_count(&doctor->pci, PCI_GPU) || doctor->cuda.state == CUDA_THERE;
+}
+
 static const char *why_no_gpu(const struct doctor *doctor)
 {
 	const struct cuda_facts *cuda = &doctor->cuda;
-	bool has_gpu = pci_count(&doctor->pci, PCI_GPU) || cuda->state == CUDA_THERE;
 
 	if (doctor->is_simulated)
 		return "the CUDA driver is the simulated one";
 	if (!doctor->has_driver && cuda->state != CUDA_THERE)
-		return has_gpu ? "no NVIDIA driver" : "no NVIDIA GPU";
+		return has_gpu(doctor) ? "no NVIDIA driver" : "no NVIDIA GPU";
 	if (cuda->state == CUDA_MISSING)
 		return "no libcuda.so.1";
 	if (cuda->state == CUDA_NO_GPU)

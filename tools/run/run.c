@@ -30,7 +30,7 @@ enum { HELP = 'h', NO_STACKS = 1000 };
 
 static bool takes_argument(const struct pdn_variable *variable)
 {
-	return variable->argument[0] != '[';
+	return pdn_option_of(variable)->argument[0] != '[';
 }
 
 /* An option without an argument sets the value in brackets, one character. */
@@ -40,7 +40,7 @@ static const char *value_of(const struct pdn_variable *variable, const char *giv
 
 	if (takes_argument(variable))
 		return given;
-	value[0] = variable->argument[1];
+	value[0] = pdn_option_of(variable)->argument[1];
 	return value;
 }
 
@@ -49,7 +49,7 @@ struct option *run_options(void)
 	struct option *options = allocate((pdn_variable_count + 3) * sizeof(*options));
 
 	for (unsigned i = 0; i < pdn_variable_count; i++) {
-		options[i].name = pdn_variables[i].option;
+		options[i].name = pdn_options[i].option;
 		options[i].has_arg =
 			takes_argument(&pdn_variables[i]) ? required_argument : no_argument;
 		options[i].val = (int)i + 1;
@@ -81,15 +81,15 @@ static void print_wrapped(const char *text, int margin)
 
 static void print_option(const struct pdn_variable *variable)
 {
+	const struct pdn_option *option = pdn_option_of(variable);
 	char accepts[400], line[600];
 
 	if (takes_argument(variable))
-		out_print("\n  --%s %s  (%s)\n", variable->option, variable->argument,
-			  variable->name);
+		out_print("\n  --%s %s  (%s)\n", option->option, option->argument, variable->name);
 	else
-		out_print("\n  --%s  (%s=%s)\n", variable->option, variable->name,
+		out_print("\n  --%s  (%s=%s)\n", option->option, variable->name,
 			  value_of(variable, NULL));
-	print_wrapped(variable->help, 6);
+	print_wrapped(option->help, 6);
 	if (!takes_argument(variable))
 		return;
 	pdn_variable_accepts(variable, accepts, sizeof(accepts));

@@ -304,17 +304,21 @@ END_TEST
 START_TEST(rows_are_complete)
 {
 	const struct pdn_variable *row = &pdn_variables[_i];
+	const struct pdn_option *shown = pdn_option_of(row);
 	char accepts[400];
 
 	ck_assert_int_eq(strncmp(row->name, "PINDOWN", 7), 0);
-	ck_assert_ptr_nonnull(row->option);
-	ck_assert_ptr_nonnull(row->argument);
-	ck_assert_uint_gt(strlen(row->help), 20);
-	ck_assert_int_eq(row->help[strlen(row->help) - 1], '.');
+	ck_assert_uint_lt(strnlen(row->name, sizeof(row->name)), sizeof(row->name));
+	ck_assert_uint_lt(strnlen(row->default_value, sizeof(row->default_value)),
+			  sizeof(row->default_value));
+	ck_assert_ptr_nonnull(shown->option);
+	ck_assert_ptr_nonnull(shown->argument);
+	ck_assert_uint_gt(strlen(shown->help), 20);
+	ck_assert_int_eq(shown->help[strlen(shown->help) - 1], '.');
 	ck_assert_uint_lt(strlen(pdn_variable_accepts(row, accepts, sizeof(accepts))), 399);
 	for (unsigned i = 0; i < (unsigned)_i; i++) {
 		ck_assert_str_ne(row->name, pdn_variables[i].name);
-		ck_assert_str_ne(row->option, pdn_variables[i].option);
+		ck_assert_str_ne(shown->option, pdn_options[i].option);
 	}
 }
 END_TEST

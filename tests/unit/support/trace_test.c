@@ -15,7 +15,7 @@
 #include "cache/base/lock.h"
 #include "cache/trace/journal.h"
 
-const char *const trace_test_calls[3] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync"};
+static const char calls[] = "cuMemAlloc_v2\0cuMemFree_v2\0cuMemAllocAsync\0";
 char folder[] = "/tmp/pindown-trace-XXXXXX";
 int heard = -1;
 
@@ -30,7 +30,7 @@ void set_up(void)
 	dup2(heard, STDERR_FILENO);
 	setenv("PINDOWN_TRACE", "t.pdt", 1);
 	pdn_race_wait_ns = PATIENCE_NS; /* waiting for another thread that opens the file */
-	pdn_trace_call_names(trace_test_calls, 3);
+	pdn_trace_call_names(calls);
 }
 
 void tear_down(void)

@@ -14,7 +14,6 @@
 #include "tests/unit/support/suite.h"
 #include "cache/trace/writer.h"
 
-extern const char *const trace_test_calls[3];
 extern char folder[];
 extern int heard; /* a descriptor of what was printed on standard error */
 

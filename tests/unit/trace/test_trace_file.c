@@ -230,12 +230,11 @@ END_TEST
 
 START_TEST(call_names_may_come_late)
 {
-	static const char *const late[] = {"cuOne", "cuTwo"};
 	struct trace_file *file;
 
-	pdn_trace_call_names(NULL, 0);
+	pdn_trace_call_names(NULL);
 	pdn_trace_open();
-	pdn_trace_call_names(late, 2);
+	pdn_trace_call_names("cuOne\0cuTwo\0");
 	file = trace_file_open(own_name(getpid(), ""));
 	ck_assert_uint_eq(file->call_count, 2);
 	ck_assert_str_eq(file->calls[1], "cuTwo");

@@ -127,8 +127,8 @@ class Guards(gdb.Command):
     @staticmethod
     def threads():
         """The records that living threads own: in blocks, each with a word of a bit for each."""
-        blocks = variable("blocks", "thread.c")
-        for number in range(int(variable("blocks_used", "thread.c"))):
+        blocks = variable("record_blocks", "thread.c")
+        for number in range(int(variable("record_blocks_used", "thread.c"))):
             records, owned = blocks[number]["records"], int(blocks[number]["owned"])
             for bit in range(64):
                 if int(records) and owned >> bit & 1:

@@ -31,8 +31,8 @@ static struct pdn_thread first_block[BLOCK];
 static struct {
 	uint64_t owned;
 	struct pdn_thread *records; /* never unmapped */
-} blocks[BLOCKS];
-static uint32_t blocks_used; /* no record is owned behind these; only grows */
+} record_blocks[BLOCKS];
+static uint32_t record_blocks_used; /* no record is owned behind these; only grows */
 
 uint32_t pdn_thread_records, pdn_thread_life = 1;
 
@@ -106,7 +106,7 @@ static void disown(const struct pdn_thread *record)
 {
 	uint32_t place = place_of(record);
 
-	__atomic_fetch_and(&blocks[place / BLOCK].owned, ~(1ull << place % BLOCK),
+	__atomic_fetch_and(&record_blocks[place / BLOCK].owned, ~(1ull << place % BLOCK),
 			   __ATOMIC_RELEASE);
 }
 
@@ -161,7 +161,7 @@ static void init_once(void)
 /* Acquire: pairs with the release below. Two threads that map the same block: one wins. */
 static struct pdn_thread *block_at(uint32_t b)
 {
-	struct pdn_thread *block = __atomic_load_n(&blocks[b].records, __ATOMIC_ACQUIRE),
+	struct pdn_thread *block = __atomic_load_n(&record_blocks[b].records, __ATOMIC_ACQUIRE),
 			  *none = NULL;
 	const size_t bytes = sizeof(first_block);
 
@@ -171,8 +171,8 @@ static struct pdn_thread *block_at(uint32_t b)
 		  : first_block;
 	if (block == MAP_FAILED)
 		return NULL;
-	if (__atomic_compare_exchange_n(&blocks[b].records, &none, block, false, __ATOMIC_RELEASE,
-					__ATOMIC_ACQUIRE))
+	if (__atomic_compare_exchange_n(&record_blocks[b].records, &none, block, false,
+					__ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
 		return block;
 	if (b)
 		munmap(block, bytes);
@@ -185,10 +185,11 @@ static struct pdn_thread *block_at(uint32_t b)
  */
 static void use_blocks(uint32_t count)
 {
-	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
+	uint32_t used = __atomic_load_n(&record_blocks_used, __ATOMIC_SEQ_CST);
 
-	while (used < count && !__atomic_compare_exchange_n(&blocks_used, &used, count, false,
-							    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+	while (used < count &&
+	       !__atomic_compare_exchange_n(&record_blocks_used, &used, count, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		;
 }
 
@@ -196,7 +197,7 @@ static void use_blocks(uint32_t count)
 static struct pdn_thread *take_record(void)
 {
 	for (uint32_t b = 0; b < BLOCKS; b++) {
-		uint64_t taken = __atomic_load_n(&blocks[b].owned, __ATOMIC_RELAXED);
+		uint64_t taken = __atomic_load_n(&record_blocks[b].owned, __ATOMIC_RELAXED);
 		struct pdn_thread *block = ~taken ? block_at(b) : NULL;
 
 		if (~taken && !block)
@@ -209,7 +210,7 @@ static struct pdn_thread *take_record(void)
 
 			/* Before a walk can find it; whoever takes it stores the same. */
 			__atomic_store_n(&block[n].place, b * BLOCK + n, __ATOMIC_RELAXED);
-			taken = __atomic_fetch_or(&blocks[b].owned, bit, __ATOMIC_SEQ_CST);
+			taken = __atomic_fetch_or(&record_blocks[b].owned, bit, __ATOMIC_SEQ_CST);
 			if (taken & bit)
 				continue;
 			return &block[n];
@@ -321,10 +322,10 @@ uint32_t pdn_my_tid(void)
 struct pdn_thread *pdn_thread_next(const struct pdn_thread *before)
 {
 	uint32_t place = before ? place_of(before) + 1 : 0;
-	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
+	uint32_t used = __atomic_load_n(&record_blocks_used, __ATOMIC_SEQ_CST);
 
 	for (uint32_t b = place / BLOCK; b < used; b++, place = 0) {
-		uint64_t bits = __atomic_load_n(&blocks[b].owned, __ATOMIC_SEQ_CST);
+		uint64_t bits = __atomic_load_n(&record_blocks[b].owned, __ATOMIC_SEQ_CST);
 
 		bits &= ~0ull << place % BLOCK;
 		if (bits)
@@ -338,7 +339,7 @@ struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
 {
 	uint32_t place = before ? place_of(before) + 1 : 0;
 
-	for (; place < BLOCK * __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST); place++) {
+	for (; place < BLOCK * __atomic_load_n(&record_blocks_used, __ATOMIC_SEQ_CST); place++) {
 		struct pdn_thread *t = block_at(place / BLOCK) + place % BLOCK;
 
 		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life)
@@ -351,10 +352,10 @@ struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
 bool pdn_thread_is_alone(void)
 {
 	const struct pdn_thread *self = pdn_self_tls;
-	uint32_t used = __atomic_load_n(&blocks_used, __ATOMIC_SEQ_CST);
+	uint32_t used = __atomic_load_n(&record_blocks_used, __ATOMIC_SEQ_CST);
 
 	for (uint32_t b = 0; b < used; b++) {
-		uint64_t others = __atomic_load_n(&blocks[b].owned, __ATOMIC_SEQ_CST);
+		uint64_t others = __atomic_load_n(&record_blocks[b].owned, __ATOMIC_SEQ_CST);
 
 		if (self && place_of(self) / BLOCK == b)
 			others &= ~(1ull << place_of(self) % BLOCK);

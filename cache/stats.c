@@ -108,11 +108,12 @@ static void add_counters(struct pdn_counters *sum, const struct pdn_counters *co
 static void fill_other_counters(struct pindown_stats *stats)
 {
 	struct pdn_counters sum = {0};
+	struct pdn_walk walk = {0};
+	const struct pdn_thread *t;
 
 	add_counters(&sum, &pdn_anonymous.own_counters);
 	add_counters(&sum, &pdn_thread_ended[false]);
-	for (struct pdn_thread *t = pdn_top_counts_all() ? NULL : pdn_thread_next(NULL); t;
-	     t = pdn_thread_next(t))
+	while (!pdn_top_counts_all() && (t = pdn_walk_next(&walk)))
 		/* As in pdn_counter_sum(). */
 		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life &&
 		    !__atomic_load_n(&t->in_page, __ATOMIC_RELAXED))

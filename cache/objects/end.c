@@ -102,8 +102,11 @@ static void destroy(uint32_t number)
  */
 static void let_readers_pass(void)
 {
+	struct pdn_walk walk = {0};
+	const struct pdn_thread *t;
+
 	pdn_heavy_barrier();
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
+	while ((t = pdn_walk_next(&walk))) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (number)
@@ -605,7 +608,7 @@ static bool may_be_awaited(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	return !self || self->guard_depth || pdn_subscriber_runs_here() ||
+	return !self || self->guard_depth > 0 || pdn_subscriber_runs_here() ||
 	       pdn_any_consumer_runs_here();
 }
 

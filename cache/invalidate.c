@@ -161,7 +161,7 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
 	while ((t = pdn_walk_next(&walk))) {

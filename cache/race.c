@@ -127,7 +127,7 @@ enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory)
 {
 	const struct pdn_thread *self = pdn_self();
 	enum pdn_guarded found = PDN_UNGUARDED;
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
 	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
@@ -144,7 +144,7 @@ enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory)
 /* A thread's first slot is up as long as any of them. */
 bool pdn_guard_any(void)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
 	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))

@@ -104,20 +104,27 @@ static void add_counters(struct pdn_counters *sum, const struct pdn_counters *co
 	sum->tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
 }
 
+static void __attribute__((noinline)) add_threads_outside(struct pdn_counters *sum)
+{
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk)))
+		/* As in pdn_counter_sum(). */
+		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life &&
+		    !__atomic_load_n(&t->in_page, __ATOMIC_RELAXED))
+			add_counters(sum, __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE));
+}
+
 /* The reader of the page adds the counts in its slots: these are the other threads'. */
 static void fill_other_counters(struct pindown_stats *stats)
 {
 	struct pdn_counters sum = {0};
-	struct pdn_walk walk = {0};
-	const struct pdn_thread *t;
 
 	add_counters(&sum, &pdn_anonymous.own_counters);
 	add_counters(&sum, &pdn_thread_ended[false]);
-	while (!pdn_top_counts_all() && (t = pdn_walk_next(&walk)))
-		/* As in pdn_counter_sum(). */
-		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life &&
-		    !__atomic_load_n(&t->in_page, __ATOMIC_RELAXED))
-			add_counters(&sum, __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE));
+	if (!pdn_top_counts_all())
+		add_threads_outside(&sum);
 	put(&stats->hits, sum.hits);
 	put(&stats->misses, sum.misses);
 	put(&stats->tag_checks, sum.tag_checks);

@@ -37,10 +37,11 @@ static struct {
 } record_blocks[BLOCKS];
 
 /*
- * Blocks are listed in groups: a bit for each block with a record that is owned, in the lower half
- * of a word. The upper half counts the changes: a thread sets the bit of its record and then lists
- * the block, also when it is listed already. So whoever takes a block off the list, since none of
- * its records is owned, fails if one was taken since. All of this is sequentially consistent.
+ * All blocks but the first are listed in groups: a bit for each block with a record that is owned,
+ * in the lower half of a word. The upper half counts the changes: a thread sets the bit of its
+ * record and then lists the block, also when it is listed already. So whoever takes a block off the
+ * list, since none of its records is owned, fails if one was taken since. All of this is
+ * sequentially consistent.
  */
 #define GROUP	   32u
 #define ONE_CHANGE (1ull << 32)
@@ -62,7 +63,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
  * last.
  */
 static uint64_t stripes_taken[PDN_STRIPES / 64] = {1u << PDN_STRIPE_SHARED}; /* one bit each */
-uint32_t pdn_stripes_first = PDN_STRIPE_SHARED + 1, pdn_stripes_used = PDN_STRIPE_SHARED + 1;
+uint64_t pdn_stripes[PDN_STRIPES / 64];
+uint32_t pdn_stripe_words = 1, pdn_stripe_orphans;
 
 void pdn_thread_return_stripe(uint32_t stripe)
 {
@@ -72,8 +74,10 @@ void pdn_thread_return_stripe(uint32_t stripe)
 static void give_back_stripe(struct pdn_thread *self)
 {
 	/* Its counts stay as they are: they are summed, and the next owner continues from there. */
-	if (self->stripe != PDN_STRIPE_SHARED)
+	if (self->stripe != PDN_STRIPE_SHARED) {
+		__atomic_fetch_add(&pdn_stripe_orphans, 1, __ATOMIC_RELAXED);
 		pdn_thread_return_stripe(self->stripe);
+	}
 	self->stripe = PDN_STRIPE_SHARED;
 	self->stripe_asked = false;
 	self->holds = NULL;
@@ -131,6 +135,8 @@ static void list_block(uint32_t b)
 	uint64_t *group = &record_groups[b / GROUP];
 	uint64_t listed = __atomic_load_n(group, __ATOMIC_SEQ_CST);
 
+	if (!b)
+		return;
 	use_groups(b / GROUP + 1);
 	while (!__atomic_compare_exchange_n(group, &listed,
 					    (listed | 1ull << b % GROUP) + ONE_CHANGE, false,
@@ -144,7 +150,7 @@ static void unlist_empty(uint32_t b)
 	uint64_t *group = &record_groups[b / GROUP];
 	uint64_t listed = __atomic_load_n(group, __ATOMIC_SEQ_CST);
 
-	while (!__atomic_load_n(&record_blocks[b].owned, __ATOMIC_SEQ_CST) &&
+	while (b && !__atomic_load_n(&record_blocks[b].owned, __ATOMIC_SEQ_CST) &&
 	       !__atomic_compare_exchange_n(group, &listed,
 					    (listed & ~(1ull << b % GROUP)) + ONE_CHANGE, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
@@ -323,7 +329,7 @@ static bool is_gone(uint32_t tid)
 static void end_lost(void)
 {
 	uint32_t living = 0, mine = (uint32_t)syscall(SYS_gettid), at_least = LOOK_AT_LEAST;
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	struct pdn_thread *t;
 
 	if (__atomic_exchange_n(&looking, 1, __ATOMIC_ACQUIRE))
@@ -417,33 +423,49 @@ uint32_t pdn_my_tid(void)
 
 /* ---- walks --------------------------------------------------------------------------------- */
 
-/* Of the group that was begun, or the next one with any: a bit for each of its blocks. */
-static bool has_blocks(struct pdn_walk *walk)
+static inline uint64_t owned_or_frees(uint32_t b, bool frees)
 {
-	uint32_t used = __atomic_load_n(&record_groups_used, __ATOMIC_SEQ_CST);
-
-	while (!walk->blocks && walk->group < used)
-		walk->blocks =
-			(uint32_t)__atomic_load_n(&record_groups[walk->group++], __ATOMIC_SEQ_CST);
-	return walk->blocks;
+	return __atomic_load_n(frees ? &record_blocks[b].frees : &record_blocks[b].owned,
+			       __ATOMIC_SEQ_CST);
 }
 
-/* A block that is listed has records. */
-static uint32_t next_block(struct pdn_walk *walk)
+/* To the next block that has any. A block that is listed has records. */
+static inline __attribute__((always_inline)) bool walk_on(struct pdn_walk *walk, bool that_free)
 {
-	uint32_t b = (walk->group - 1) * GROUP + (uint32_t)__builtin_ctz(walk->blocks);
+	uint32_t groups;
 
-	walk->blocks &= walk->blocks - 1;
-	walk->block = block_at(b);
-	return b;
+	if (!walk->has_begun) {
+		walk->has_begun = true;
+		walk->left = owned_or_frees(0, that_free);
+		walk->block = first_block;
+	}
+	groups = __atomic_load_n(&record_groups_used, __ATOMIC_SEQ_CST);
+	while (!walk->left && (walk->blocks || walk->group < groups)) {
+		uint32_t b;
+
+		if (!walk->blocks) {
+			walk->blocks = (uint32_t)__atomic_load_n(&record_groups[walk->group++],
+								 __ATOMIC_SEQ_CST);
+			if (!walk->blocks)
+				continue;
+		}
+		b = (walk->group - 1) * GROUP + (uint32_t)__builtin_ctz(walk->blocks);
+		walk->blocks &= walk->blocks - 1;
+		walk->left = owned_or_frees(b, that_free);
+		walk->block = __atomic_load_n(&record_blocks[b].records, __ATOMIC_ACQUIRE);
+	}
+	walk->goes_on = walk->blocks || walk->group < groups;
+	return walk->left;
 }
 
 bool pdn_walk_on(struct pdn_walk *walk)
 {
-	while (!walk->left && has_blocks(walk))
-		walk->left =
-			__atomic_load_n(&record_blocks[next_block(walk)].owned, __ATOMIC_SEQ_CST);
-	return walk->left;
+	return walk_on(walk, false);
+}
+
+bool pdn_walk_on_that_free(struct pdn_walk *walk)
+{
+	return walk_on(walk, true);
 }
 
 /* Its bit is seen by a walk, or it sees all that was stored before that: as with `owned`. */
@@ -454,21 +476,13 @@ void pdn_thread_frees(struct pdn_thread *self)
 	self->guard_depth = 0;
 }
 
-struct pdn_thread *pdn_walk_next_that_frees(struct pdn_walk *walk)
-{
-	while (!walk->left && has_blocks(walk))
-		walk->left =
-			__atomic_load_n(&record_blocks[next_block(walk)].frees, __ATOMIC_SEQ_CST);
-	return walk->left ? pdn_walk_take(walk) : NULL;
-}
-
 /* Acquire: pairs with begin_record(). */
 struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
 {
 	uint32_t place = before ? place_of(before) + 1 : 0;
 	uint32_t groups = __atomic_load_n(&record_groups_used, __ATOMIC_SEQ_CST);
 
-	for (uint32_t b = place / BLOCK; b < GROUP * groups; b++, place = b * BLOCK) {
+	for (uint32_t b = place / BLOCK; !b || b < GROUP * groups; b++, place = b * BLOCK) {
 		struct pdn_thread *block =
 			__atomic_load_n(&record_blocks[b].records, __ATOMIC_ACQUIRE);
 
@@ -482,7 +496,7 @@ struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
 /* All holds of a thread that has ended are seen: the loads are acquires, too. */
 bool pdn_thread_is_alone(void)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *first = pdn_walk_next(&walk);
 
 	return !first || (first == pdn_self_tls && !pdn_walk_next(&walk));
@@ -490,7 +504,7 @@ bool pdn_thread_is_alone(void)
 
 bool pdn_thread_waits(uint32_t tid)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
 	/* Relaxed: the caller has the number from that thread, under the lock. */
@@ -502,13 +516,14 @@ bool pdn_thread_waits(uint32_t tid)
 
 /* ---- stripes ------------------------------------------------------------------------------- */
 
-/* Before the first hold there: pairs with pdn_holds_any(). */
+/* Before the first hold there: pairs with pdn_holds_any(), which loads the words first. */
 static void use_stripe(uint32_t stripe)
 {
-	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_RELAXED);
+	uint32_t words = __atomic_load_n(&pdn_stripe_words, __ATOMIC_RELAXED);
 
-	while (used <= stripe &&
-	       !__atomic_compare_exchange_n(&pdn_stripes_used, &used, stripe + 1, false,
+	__atomic_fetch_or(&pdn_stripes[stripe / 64], 1ull << stripe % 64, __ATOMIC_SEQ_CST);
+	while (words <= stripe / 64 &&
+	       !__atomic_compare_exchange_n(&pdn_stripe_words, &words, stripe / 64 + 1, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
 }
@@ -516,8 +531,8 @@ static void use_stripe(uint32_t stripe)
 /* As use_stripe(). */
 void pdn_thread_use_shared_stripe(void)
 {
-	if (__atomic_load_n(&pdn_stripes_first, __ATOMIC_RELAXED) != PDN_STRIPE_SHARED)
-		__atomic_store_n(&pdn_stripes_first, PDN_STRIPE_SHARED, __ATOMIC_SEQ_CST);
+	if (!(__atomic_load_n(&pdn_stripes[0], __ATOMIC_RELAXED) & 1u << PDN_STRIPE_SHARED))
+		use_stripe(PDN_STRIPE_SHARED);
 }
 
 /* Of 64; PDN_STRIPE_SHARED: there is none among them. */
@@ -526,11 +541,14 @@ static uint32_t take_stripe_in(uint32_t word)
 	uint64_t taken = __atomic_load_n(&stripes_taken[word], __ATOMIC_RELAXED);
 
 	while (~taken) {
-		uint32_t bit = (uint32_t)__builtin_ctzll(~taken);
+		uint64_t bit = ~taken & (taken + 1);
 
-		if (__atomic_compare_exchange_n(&stripes_taken[word], &taken, taken | 1ull << bit,
-						false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-			return 64 * word + bit;
+		if (!__atomic_compare_exchange_n(&stripes_taken[word], &taken, taken | bit, false,
+						 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			continue;
+		if (__atomic_load_n(&pdn_stripes[word], __ATOMIC_RELAXED) & bit)
+			__atomic_fetch_sub(&pdn_stripe_orphans, 1, __ATOMIC_RELAXED);
+		return 64 * word + (uint32_t)__builtin_ctzll(bit);
 	}
 	return PDN_STRIPE_SHARED;
 }
@@ -549,6 +567,40 @@ void pdn_thread_use_stripe(struct pdn_thread *self, uint32_t stripe)
 {
 	use_stripe(stripe);
 	self->stripe = stripe;
+}
+
+/* Relaxed: `taken` is taken with acquire then, or another is looked for. */
+static uint64_t orphans_in(uint32_t word, uint64_t *taken)
+{
+	*taken = __atomic_load_n(&stripes_taken[word], __ATOMIC_RELAXED);
+	return __atomic_load_n(&pdn_stripes[word], __ATOMIC_RELAXED) & ~*taken;
+}
+
+uint32_t pdn_thread_take_orphan(void)
+{
+	for (uint32_t word = 0; word < __atomic_load_n(&pdn_stripe_words, __ATOMIC_RELAXED);
+	     word++) {
+		uint64_t taken, orphans;
+
+		while ((orphans = orphans_in(word, &taken)) != 0) {
+			unsigned highest = 63u - (unsigned)__builtin_clzll(orphans);
+
+			if (!__atomic_compare_exchange_n(&stripes_taken[word], &taken,
+							 taken | 1ull << highest, false,
+							 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+				continue;
+			__atomic_fetch_sub(&pdn_stripe_orphans, 1, __ATOMIC_RELAXED);
+			return 64 * word + highest;
+		}
+	}
+	return PDN_STRIPE_SHARED;
+}
+
+/* The next owner lists it again before its first hold. */
+void pdn_thread_return_orphan(uint32_t stripe)
+{
+	__atomic_fetch_and(&pdn_stripes[stripe / 64], ~(1ull << stripe % 64), __ATOMIC_RELEASE);
+	pdn_thread_return_stripe(stripe);
 }
 
 /* ---- events for all threads ---------------------------------------------------------------- */
@@ -592,9 +644,13 @@ void pdn_thread_fork_child(void)
 
 	/* This thread may have been interrupted in a get, and keeps its stripe. */
 	memset(stripes_taken, 0, sizeof(stripes_taken));
+	memset(pdn_stripes, 0, sizeof(pdn_stripes)); /* no count is of a region of the child's */
+	pdn_stripe_orphans = 0;
 	stripes_taken[0] = 1u << PDN_STRIPE_SHARED;
-	if (self)
+	if (self) {
 		stripes_taken[self->stripe / 64] |= 1ull << self->stripe % 64;
+		use_stripe(self->stripe);
+	}
 	begin_blocks_again(self);
 	/* The next owners of the other records begin them. */
 	pdn_thread_life++;
@@ -630,7 +686,7 @@ uint64_t pdn_counter_sum(unsigned which)
 {
 	uint64_t sum =
 		counter(&pdn_thread_ended[false], which) + counter(&pdn_thread_ended[true], which);
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
 	while ((t = pdn_walk_next(&walk)))

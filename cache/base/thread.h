@@ -28,8 +28,10 @@ struct pdn_counters {
 	uint64_t spare[4];
 };
 
-#define PDN_GUARDS	 4 /* nested frees in one thread; deeper ones widen the last to "everything" */
-#define PDN_NO_GUARD_YET (-1) /* the thread has never freed: see pdn_thread_frees() */
+#define PDN_GUARDS 4 /* nested frees in one thread; deeper ones widen the last to "everything" */
+
+/* A guard_depth: the thread has never freed; see pdn_thread_frees(). */
+#define PDN_NO_GUARD_YET (-1)
 
 /*
  * What a thread is about to end; see race.h. The members are written before kind is published, and
@@ -51,10 +53,14 @@ struct pdn_guard_slot {
 #define PDN_STRIPE_SHARED    0 /* of all other threads, with atomics */
 
 /*
- * The stripes from the first one up to this were ever used. Most processes never use the shared
- * one.
+ * A bit for each stripe that may have counts: those that threads own, orphans, whose threads have
+ * ended, and the shared one once it was used. Words from this number on have no bits.
  */
-extern PDN_HIDDEN uint32_t pdn_stripes_first, pdn_stripes_used;
+extern PDN_HIDDEN uint64_t pdn_stripes[PDN_STRIPES / 64];
+extern PDN_HIDDEN uint32_t pdn_stripe_words;
+
+/* How many orphans there are. Relaxed: a hint. */
+extern PDN_HIDDEN uint32_t pdn_stripe_orphans;
 
 struct pdn_journal_piece;
 
@@ -138,16 +144,22 @@ static inline struct pdn_thread *pdn_self_or_anonymous(void)
 uint32_t pdn_my_tid(void);
 
 /*
- * A walk over the records that threads own: begins as zeroes, ends with NULL. Safe without a lock.
- * All that a thread stored before it ended is seen by a walk that does not find its record any
- * more. Sequentially consistent: a thread that a walk overlooks, since it gets its record later,
- * will see all that was stored before the walk.
+ * A walk over the records that threads own: from PDN_WALK to NULL. Safe without a lock. All that a
+ * thread stored before it ended is seen by a walk that does not find its record any more.
+ * Sequentially consistent: a thread that a walk overlooks, since it gets its record later, will see
+ * all that was stored before the walk.
  */
 struct pdn_walk {
 	struct pdn_thread *block; /* 64 records, of which `left` are yet to be visited */
 	uint64_t left;
-	uint32_t group, blocks; /* the next one; of the one before: a bit for each that is left */
+	uint32_t blocks, group; /* a bit for each that is left of a group; the next group */
+	bool has_begun;
+	bool goes_on; /* there are more of either */
 };
+#define PDN_WALK                 \
+	{                        \
+		.goes_on = true, \
+	}
 
 /* To the next block that has any; false: there is none. */
 bool pdn_walk_on(struct pdn_walk *walk);
@@ -162,14 +174,20 @@ static inline struct pdn_thread *pdn_walk_take(struct pdn_walk *walk)
 
 static inline struct pdn_thread *pdn_walk_next(struct pdn_walk *walk)
 {
-	return walk->left || pdn_walk_on(walk) ? pdn_walk_take(walk) : 0;
+	return walk->left || (walk->goes_on && pdn_walk_on(walk)) ? pdn_walk_take(walk) : 0;
 }
 
 /*
  * The same for those of threads that ever put up a guard. Each calls this before its first one.
  */
 void pdn_thread_frees(struct pdn_thread *self);
-struct pdn_thread *pdn_walk_next_that_frees(struct pdn_walk *walk);
+bool pdn_walk_on_that_free(struct pdn_walk *walk);
+
+static inline struct pdn_thread *pdn_walk_next_that_frees(struct pdn_walk *walk)
+{
+	return walk->left || (walk->goes_on && pdn_walk_on_that_free(walk)) ? pdn_walk_take(walk)
+									    : 0;
+}
 
 /*
  * The next record behind `before`, or of all (NULL), of those that were ever begun in this process:
@@ -227,6 +245,13 @@ void pdn_thread_look_now(void);
 
 /* Before each hold in the shared stripe. */
 void pdn_thread_use_shared_stripe(void);
+
+/*
+ * Lock held. Take a stripe that may have counts but belongs to no thread, to move them;
+ * PDN_STRIPE_SHARED: there is none. Then it has none any more, and is given back.
+ */
+uint32_t pdn_thread_take_orphan(void);
+void pdn_thread_return_orphan(uint32_t stripe);
 
 /*
  * Does the thread of this number sleep until another thread has done something? Also true if there

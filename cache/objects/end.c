@@ -102,7 +102,7 @@ static void destroy(uint32_t number)
  */
 static void let_readers_pass(void)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
 	pdn_heavy_barrier();

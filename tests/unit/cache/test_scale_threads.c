@@ -38,7 +38,7 @@
 
 static unsigned walked(void)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	unsigned count = 0;
 
 	while (pdn_walk_next(&walk))
@@ -292,7 +292,7 @@ long __wrap_syscall(long number, ...)
 
 static bool is_walked(uint32_t tid)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t = pdn_walk_next(&walk);
 
 	while (t && __atomic_load_n(&t->tid, __ATOMIC_RELAXED) != tid)
@@ -340,7 +340,7 @@ static void attach_stepped(void)
 
 static void walk(void)
 {
-	struct pdn_walk walk_now = {0};
+	struct pdn_walk walk_now = PDN_WALK;
 
 	walked_meanwhile = 0;
 	while (walked_meanwhile <= MANY && pdn_walk_next(&walk_now))

@@ -215,7 +215,7 @@ static void hit_later(void)
 
 static bool is_unseen_without_fence(void)
 {
-	struct pdn_walk walk = {0};
+	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 	bool seen = false;
 

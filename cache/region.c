@@ -15,7 +15,7 @@
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pdn_details) == 96, "together 128");
 _Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
-_Static_assert(PDN_STRIPES_AT_FIRST + 2 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
+_Static_assert(PDN_STRIPES_AT_FIRST + 3 <= PDN_TABLE_MAX_COLUMNS, "hold counts and lists");
 
 struct pindown_region *pdn_regions;
 struct pdn_details *pdn_details;
@@ -32,7 +32,7 @@ static struct pdn_table table = {
 static struct pdn_table more = {.record_bytes = sizeof(struct pdn_details)};
 static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
 struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
-				     .columns = PDN_STRIPES_AT_FIRST};
+				     .columns = PDN_STRIPES_AT_FIRST + 3};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.

@@ -143,6 +143,23 @@ static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 	return !region || length == 0 || addr + length < addr || flags & ~PDN_GET_FLAGS;
 }
 
+/* The region under the lock, with its state, or NULL and what pdn_pin() is to be told. */
+static struct pindown_region *__attribute__((noinline))
+hold_in_order(uint64_t addr, size_t length, uint32_t *state, uint64_t *index_seq)
+{
+	struct pindown_region *region;
+
+	pdn_lock();
+	*index_seq = pdn_index_read_begin();
+	region = pdn_hold_locked(addr, length);
+	if (region) {
+		*index_seq = 1;
+		*state = pdn_brief_of(region)->state;
+	}
+	pdn_unlock();
+	return region;
+}
+
 /* Cold: mostly a pin, which takes a thousand times as long. */
 static int __attribute__((noinline, cold))
 get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
@@ -157,27 +174,23 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		return PINDOWN_ERR_INVALID;
 	if (!pdn_config()->enabled)
 		return PINDOWN_ERR_DISABLED;
+	if (!pdn_process_is_known())
+		pdn_process_begin();
 	pdn_top_open();
-	pdn_lock(); /* without it the index may have been changing when the fast path looked */
 	index_seq = pdn_index_read_begin();
-	region = pdn_hold_locked(addr, length);
-	if (region) {
-		index_seq = 1;
-		state = pdn_brief_of(region)->state;
-		pdn_unlock();
-		if (is_good(self, region, state)) {
+	if (pdn_index_find(addr) || !pdn_index_unchanged(index_seq)) {
+		/* The index may have been changing when the fast path looked. */
+		region = hold_in_order(addr, length, &state, &index_seq);
+		if (region && is_good(self, region, state)) {
 			pdn_count_hit(self, region, addr, length);
 			*out = region;
 			return PINDOWN_OK;
 		}
-		pdn_lock();
 	}
 	pdn_count(&self->counters->misses);
-	if (flags & PINDOWN_GET_CACHED) {
-		pdn_unlock();
+	if (flags & PINDOWN_GET_CACHED)
 		return PINDOWN_ERR_NOT_DEVICE;
-	}
-	return pdn_pin(addr, length, flags, index_seq, out); /* lets go of the lock */
+	return pdn_pin(addr, length, flags, index_seq, out);
 }
 
 /*

@@ -113,14 +113,12 @@ static uint64_t deadline_of(struct attempt *a)
 
 /* ---- the flight -------------------------------------------------------------------------- */
 
-/* Lock held, and let go. */
 static void pin_begin(struct attempt *a)
 {
 	pdn_flight_begin(&a->flight);
-	pdn_unlock();
 	PDN_POINT(PIN_BEGUN, a->addr);
-	pdn_heavy_barrier(); /* pairs with pdn_guard_up()'s publish */
-	a->frees_before = pdn_guard_any();
+	/* Pairs with pdn_guard_up()'s publish. */
+	a->frees_before = pdn_guard_any(pdn_heavy_barrier_after_change());
 	pdn_barrier_report();
 }
 
@@ -762,16 +760,6 @@ static int pin_attempt(struct attempt *a)
 	return result;
 }
 
-/* Lock held on entry and on return: the first time this takes milliseconds. */
-static void prepare_barriers(void)
-{
-	if (pdn_barrier_is_registered())
-		return;
-	pdn_unlock();
-	pdn_barrier_register();
-	pdn_lock();
-}
-
 /*
  * The process can have no more memory for a record or for the index. An idle region uses both, so a
  * few are evicted. No more: the index may need a part that none of them has.
@@ -801,7 +789,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
-	prepare_barriers();
+	if (!pdn_barrier_is_registered())
+		pdn_barrier_register(); /* takes milliseconds */
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
@@ -813,7 +802,6 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 			result = free_memory(&a);
 		if (result != AGAIN || pdn_deadline(0) >= deadline_of(&a))
 			break;
-		pdn_lock();
 	}
 	if (result == AGAIN)
 		result = PINDOWN_ERR_TIMED_OUT;

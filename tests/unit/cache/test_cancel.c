@@ -871,6 +871,7 @@ static void free_what_is_left_without_lock(void)
 {
 	ck_assert_msg(!pdn_here.lock[PDN_LOCK_CACHE], "the cancelled thread still has the lock");
 	ck_assert_uint_eq(pdn_pending, 0);
+	ck_assert(!pdn_flights_any());
 	free_what_is_left();
 }
 

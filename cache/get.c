@@ -144,7 +144,7 @@ static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 }
 
 /* The region under the lock, with its state, or NULL and what pdn_pin() is to be told. */
-static struct pindown_region *__attribute__((noinline))
+static struct pindown_region *__attribute__((noinline, cold))
 hold_in_order(uint64_t addr, size_t length, uint32_t *state, uint64_t *index_seq)
 {
 	struct pindown_region *region;
@@ -160,8 +160,7 @@ hold_in_order(uint64_t addr, size_t length, uint32_t *state, uint64_t *index_seq
 	return region;
 }
 
-/* Cold: mostly a pin, which takes a thousand times as long. */
-static int __attribute__((noinline, cold))
+static int __attribute__((noinline))
 get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	PDN_UNCANCELLED;

@@ -31,6 +31,9 @@
 #include "cache/trust.h"
 #include "cache/volatile.h"
 
+/* What few pins need stays out of the way of the others. */
+#define RARE __attribute__((noinline, cold))
+
 #define MAX_REFUSALS 3	 /* of unchanged memory: then the driver's answer is final */
 #define MAX_LOSSES   100 /* Give up with BUSY after this many lost races. */
 
@@ -82,7 +85,7 @@ static uint64_t page_ceil(uint64_t addr)
 	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
 }
 
-static void __attribute__((noinline)) trace_pin(const struct attempt *a, int result)
+static void RARE trace_pin(const struct attempt *a, int result)
 {
 	struct pdn_trace_region what = {
 		.addr = a->what.memory.base,
@@ -126,7 +129,7 @@ static void pin_begin(struct attempt *a)
  * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
  * for this thread in turn.
  */
-static int wait_for_free(struct attempt *a)
+static int RARE wait_for_free(struct attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
 
@@ -138,7 +141,7 @@ static int wait_for_free(struct attempt *a)
 }
 
 /* Nothing has gone wrong but that the attempt reached too far. */
-static int retry_narrower(struct attempt *a)
+static int RARE retry_narrower(struct attempt *a)
 {
 	pdn_flight_end_unlocked(&a->flight);
 	return AGAIN;
@@ -148,7 +151,7 @@ static int retry_narrower(struct attempt *a)
 #define WIDE_LOSSES 4
 
 /* Let the free that was faster proceed, and look again. */
-static int pin_retry(struct attempt *a)
+static int RARE pin_retry(struct attempt *a)
 {
 	if (a->losses % WIDE_LOSSES == WIDE_LOSSES - 1)
 		pdn_growth_shrinks(&a->growth, false);
@@ -238,7 +241,7 @@ static int announce(struct attempt *a, const struct pdn_backend *backend)
  * How many bytes of it the driver would pin now, without an eviction. The driver has no call for
  * that, so smaller pins are tried and given back at once.
  */
-static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend *backend)
+static uint64_t RARE bytes_that_fit(const struct attempt *a, const struct pdn_backend *backend)
 {
 	uint64_t fits = 0, too_many = a->pin.length / PINDOWN_PAGE_SIZE;
 	int error;
@@ -264,7 +267,7 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend
 }
 
 /* The driver has no space for it. Would it still have none if all idle regions went? */
-static bool is_hopeless(const struct attempt *a, const struct pdn_backend *backend)
+static bool RARE is_hopeless(const struct attempt *a, const struct pdn_backend *backend)
 {
 	uint64_t idle = pdn_idle_bytes(a->pin.device, a->pin.length);
 
@@ -273,8 +276,8 @@ static bool is_hopeless(const struct attempt *a, const struct pdn_backend *backe
 }
 
 /* BAR space is the device's own; other shortages are the process's. */
-static void set_place(const struct attempt *a, const struct pdn_backend *backend,
-		      struct pdn_pressure *pressure)
+static void RARE set_place(const struct attempt *a, const struct pdn_backend *backend,
+			   struct pdn_pressure *pressure)
 {
 	bool of_device = a->driver_error == CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -296,10 +299,13 @@ static bool is_more_than_needed(const struct attempt *a)
 }
 
 /* By one of the backend's two ways. */
-static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a)
+static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), const struct pdn_backend *backend,
+		  struct attempt *a)
 {
 	int result;
 
+	if (!backend->pin_takes_descriptor)
+		return pin(&a->pin, a->what.current, &a->driver_error);
 	pdn_descriptor_begin();
 	result = pin(&a->pin, a->what.current, &a->driver_error);
 	pdn_descriptor_end();
@@ -317,7 +323,7 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 	int result;
 
 	for (;;) {
-		result = pin_by(backend->pin, a);
+		result = pin_by(backend->pin, backend, a);
 		if (result != PINDOWN_ERR_NO_SPACE || pdn_flight_lost(&a->flight))
 			return result;
 		if (is_more_than_needed(a))
@@ -334,7 +340,7 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 		if (!may_ask)
 			return result;
 		may_ask = false;
-		result = pin_by(backend->pin_at_last, a);
+		result = pin_by(backend->pin_at_last, backend, a);
 		if (result != PINDOWN_ERR_NO_SPACE)
 			return result;
 	}
@@ -347,7 +353,7 @@ static bool is_same_buffer(const struct attempt *a)
 				  a->what.others) == PDN_TRUE;
 }
 
-static void tell_of_refusal(const struct attempt *a, int error)
+static void RARE tell_of_refusal(const struct attempt *a, int error)
 {
 	static bool said;
 
@@ -358,7 +364,7 @@ static void tell_of_refusal(const struct attempt *a, int error)
 }
 
 /* Pin with the other backend what the first one refused. Not used for lack of space. */
-static int pin_instead(struct attempt *a, const struct pdn_backend *other)
+static int RARE pin_instead(struct attempt *a, const struct pdn_backend *other)
 {
 	uint64_t most = pdn_dmabufs_max();
 	int error = a->driver_error, result;
@@ -396,7 +402,7 @@ static int make_room(struct attempt *a)
  * There was no space for all of the memory, under the budget or on the device. Windows of it are of
  * no use where eviction could not make room for anything.
  */
-static bool begins_windows(struct attempt *a, bool was_tried)
+static bool RARE begins_windows(struct attempt *a, bool was_tried)
 {
 	int device = a->pin.device;
 	uint64_t space = pdn_config()->max_bytes, fits;
@@ -415,7 +421,7 @@ static bool begins_windows(struct attempt *a, bool was_tried)
 }
 
 /* The pin has failed, if it was tried. */
-static bool can_reach_less_far(struct attempt *a, int result, bool was_tried)
+static bool RARE can_reach_less_far(struct attempt *a, int result, bool was_tried)
 {
 	bool for_space = result == PINDOWN_ERR_NO_SPACE && !pdn_flight_lost(&a->flight) &&
 			 (!was_tried || a->driver_error == CUDA_ERROR_OUT_OF_MEMORY);
@@ -472,7 +478,7 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
  *
  * AGAIN, or a result: the flight has ended.
  */
-static int look_for_frees(struct attempt *a)
+static int RARE look_for_frees(struct attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
 	enum pdn_guarded guarded = pdn_guard_on(&memory);
@@ -637,7 +643,7 @@ static int commit(struct attempt *a)
  * with a piece. An H200's driver has now and then refused memory of a pool that nobody freed: ask
  * the driver again where the piece begins.
  */
-static bool may_have_moved(struct attempt *a, int result)
+static bool RARE may_have_moved(struct attempt *a, int result)
 {
 	return result == PINDOWN_ERR_DRIVER && a->what.pool &&
 	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MAX_REFUSALS;
@@ -683,7 +689,7 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
  * Another thread is pinning the same: when that has settled, the memory is in the index, or free
  * again.
  */
-static int wait_for_company(struct attempt *a)
+static int RARE wait_for_company(struct attempt *a)
 {
 	uint64_t deadline = pdn_deadline(1000000);
 
@@ -702,7 +708,7 @@ static int wait_for_company(struct attempt *a)
  * The region that another thread has pinned is one that each hit compares with the driver, and the
  * driver was last asked before it was pinned. false: let go of; another attempt finds it stale.
  */
-static bool is_good(struct attempt *a)
+static bool RARE is_good(struct attempt *a)
 {
 	uint32_t number = pdn_region_number(a->region);
 	bool last;
@@ -764,7 +770,7 @@ static int pin_attempt(struct attempt *a)
  * The process can have no more memory for a record or for the index. An idle region uses both, so a
  * few are evicted. No more: the index may need a part that none of them has.
  */
-static int free_memory(struct attempt *a)
+static int RARE free_memory(struct attempt *a)
 {
 	struct pdn_pressure pressure = {.place = -1, .nowait = a->flight.nowait};
 

@@ -213,8 +213,8 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
  * The index has this number: a region whose brief is not enough (each hit is checked, or it can be
  * revoked, or it has not all of its pages), or several regions that share a page.
  */
-static int __attribute__((noinline))
-get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
+static int __attribute__((noinline)) get_number(uint64_t addr, size_t length, unsigned flags,
+						struct pindown_region **out, uint32_t found)
 {
 	uint32_t number = pdn_index_choose(found, addr), state;
 
@@ -223,6 +223,13 @@ get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **
 		return get_slow(addr, length, flags, out);
 	pdn_thread_counts_down(pdn_self_tls);
 	return get_held(&pdn_regions[number], state, addr, length, flags, out);
+}
+
+static int __attribute__((noinline))
+get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
+{
+	return found ? get_number(addr, length, flags, out, found)
+		     : get_slow(addr, length, flags, out);
 }
 
 /*

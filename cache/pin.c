@@ -313,17 +313,16 @@ static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), const struct pdn_
 }
 
 /*
- * Other processes are asked once, when our own idle regions are not enough. What they give may make
+ * The driver has no space. Other processes are asked once, when our own idle regions are not enough. What they give may make
  * ours enough, so ours are looked at once more.
  */
-static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
+static int RARE evict_and_pin(struct attempt *a, const struct pdn_backend *backend)
 {
 	struct pdn_pressure pressure = {0};
 	bool may_ask = backend->pin_at_last && !a->flight.nowait;
-	int result;
+	int result = PINDOWN_ERR_NO_SPACE;
 
-	for (;;) {
-		result = pin_by(backend->pin, backend, a);
+	for (;; result = pin_by(backend->pin, backend, a)) {
 		if (result != PINDOWN_ERR_NO_SPACE || pdn_flight_lost(&a->flight))
 			return result;
 		if (is_more_than_needed(a))
@@ -344,6 +343,13 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 		if (result != PINDOWN_ERR_NO_SPACE)
 			return result;
 	}
+}
+
+static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
+{
+	int result = pin_by(backend->pin, backend, a);
+
+	return result == PINDOWN_ERR_NO_SPACE ? evict_and_pin(a, backend) : result;
 }
 
 /* Does the driver still describe the same memory at this address? */
@@ -599,6 +605,38 @@ static void inherit_uses(struct pindown_region *region, uint8_t used)
 	__atomic_store_n(&pdn_brief_of(region)->used, used, __ATOMIC_RELAXED);
 }
 
+#define FOUND_GONE "a pin found it gone"
+
+/* Lock held, and let go: see commit(). There are regions where the new one is to be. */
+static int RARE commit_over_others(struct attempt *a)
+{
+	struct pdn_victims dead = {.missed = FOUND_GONE};
+	struct pdn_victims replaced = {.are_replaced = true};
+	uint8_t used = end_overlapping(&a->what, &dead, &replaced);
+	bool ok = insert(a);
+
+	if (ok && used)
+		inherit_uses(a->region, used);
+	pdn_victims_split_idle_and_held(&dead);
+	pdn_victims_split_idle_and_held(&replaced);
+	if (ok)
+		pdn_flight_end(&a->flight);
+	pdn_unlock();
+	pdn_victims_dispatch(&dead);
+	pdn_victims_dispatch(&replaced);
+	return ok ? PINDOWN_OK : PINDOWN_ERR_NO_MEMORY;
+}
+
+/* Lock held. Within a page, one look at the index tells, as a rule. */
+static bool is_empty(const struct pdn_memory *memory)
+{
+	uint64_t at = memory->base;
+
+	if ((at ^ (memory->end - 1)) < PINDOWN_PAGE_SIZE && !pdn_index_peek(at))
+		return true;
+	return !pdn_index_next(&at, memory->end);
+}
+
 /*
  * Commit point, under the lock: a free that began since pdn_flight_begin() has marked the flight
  * lost, and a free that begins after this finds the region in the index. On success the flight ends
@@ -606,10 +644,7 @@ static void inherit_uses(struct pindown_region *region, uint8_t used)
  */
 static int commit(struct attempt *a)
 {
-	struct pdn_victims dead = {.missed = "a pin found it gone"};
-	struct pdn_victims replaced = {.are_replaced = true};
 	int result = PINDOWN_OK;
-	uint8_t used;
 
 	PDN_POINT(PIN_SAME, a->addr);
 	/*
@@ -617,24 +652,18 @@ static int commit(struct attempt *a)
 	 * comparison of the region itself tells.
 	 */
 	if (a->what.mapped)
-		pdn_drop_changed(a->what.memory.base, a->what.memory.end, dead.missed);
+		pdn_drop_changed(a->what.memory.base, a->what.memory.end, FOUND_GONE);
 	pdn_lock();
 	if (a->flight.lost) {
 		result = AGAIN;
-	} else {
-		used = end_overlapping(&a->what, &dead, &replaced);
-		if (!insert(a))
-			result = PINDOWN_ERR_NO_MEMORY;
-		else if (used)
-			inherit_uses(a->region, used);
-		pdn_victims_split_idle_and_held(&dead);
-		pdn_victims_split_idle_and_held(&replaced);
-	}
-	if (result == PINDOWN_OK)
+	} else if (!is_empty(&a->what.memory)) {
+		return commit_over_others(a);
+	} else if (insert(a)) {
 		pdn_flight_end(&a->flight);
+	} else {
+		result = PINDOWN_ERR_NO_MEMORY;
+	}
 	pdn_unlock();
-	pdn_victims_dispatch(&dead);
-	pdn_victims_dispatch(&replaced);
 	return result;
 }
 
@@ -662,7 +691,7 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
 	/* The buffer id changed during the pin: discard the outcome and retry. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
 		result = AGAIN;
-	else if (may_have_moved(a, result))
+	else if (!pinned && may_have_moved(a, result))
 		result = AGAIN;
 	else if (result == PINDOWN_ERR_NO_SPACE && pdn_flight_lost(&a->flight))
 		result = AGAIN; /* it gave up looking for space early */

@@ -117,7 +117,7 @@ static void RARE add_counters_of_threads(struct pdn_counters *sum)
 }
 
 /* The reader of the page adds the counts in its slots: these are the other threads'. */
-static void fill_other_counters(struct pindown_stats *stats)
+static void RARE fill_other_counters(struct pindown_stats *stats)
 {
 	struct pdn_counters sum = {0};
 
@@ -128,6 +128,21 @@ static void fill_other_counters(struct pindown_stats *stats)
 	put(&stats->hits, sum.hits);
 	put(&stats->misses, sum.misses);
 	put(&stats->tag_checks, sum.tag_checks);
+}
+
+/* Relaxed: as add_counters(). */
+static inline bool counts_any(const struct pdn_counters *counters)
+{
+	return __atomic_load_n(&counters->hits, __ATOMIC_RELAXED) |
+	       __atomic_load_n(&counters->misses, __ATOMIC_RELAXED) |
+	       __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
+}
+
+/* Has any other thread ever counted? */
+static inline bool has_other_counters(void)
+{
+	return !pdn_top_counts_all() || counts_any(&pdn_anonymous.own_counters) ||
+	       counts_any(&pdn_thread_ended[false]);
 }
 
 /* The backend does not change at a pin; asking for its name would cost system calls. */
@@ -148,7 +163,8 @@ static void tell(void)
 	fill_account(stats, &pdn_total);
 	if (process)
 		fill_process(stats);
-	fill_other_counters(stats);
+	if (has_other_counters())
+		fill_other_counters(stats);
 	put(&stats->dmabufs, pdn_dmabufs_open());
 	if (backend != told_backend) {
 		fill_backend(stats, backend);

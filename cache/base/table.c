@@ -154,7 +154,7 @@ static void populate(struct pdn_table *table)
 	table->populated += records;
 }
 
-uint32_t pdn_table_next(struct pdn_table *table)
+uint32_t pdn_table_grow(struct pdn_table *table)
 {
 	if (table->used + 1 >= table->usable && !grow(table))
 		return 0;

@@ -11,6 +11,7 @@
 
 #include "tests/unit/support/objects_test.h"
 #include "cache/base/process.h"
+#include "cache/race.h"
 #include "tests/unit/support/stepping.h"
 
 #if defined(__SANITIZE_ADDRESS__)

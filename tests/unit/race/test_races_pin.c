@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cache/driver/driver.h"
+#include "cache/race.h"
 #include "tests/unit/support/cache_test.h"
 
 #define LENGTH MIB(2)

@@ -313,8 +313,8 @@ static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), const struct pdn_
 }
 
 /*
- * The driver has no space. Other processes are asked once, when our own idle regions are not enough. What they give may make
- * ours enough, so ours are looked at once more.
+ * The driver has no space. Other processes are asked once, when our own idle regions are not
+ * enough. What they give may make ours enough, so ours are looked at once more.
  */
 static int RARE evict_and_pin(struct attempt *a, const struct pdn_backend *backend)
 {

@@ -4,8 +4,8 @@
  * call out: not of the driver, a backend, a subscriber, the trace or the log. Hits don't take it,
  * nor do frees of memory that is not registered.
  *
- * "Unsettled" counts regions being unpinned, for which a free may have to wait. A free that finds no
- * pin in flight (race.h), then reads 0, and then finds nothing in the index, has nothing to wait
+ * "Unsettled" counts regions being unpinned, for which a free may have to wait. A free that finds
+ * no pin in flight (race.h), then reads 0, and then finds nothing in the index, has nothing to wait
  * for.
  */
 #ifndef PDN_LOCK_H

@@ -161,7 +161,10 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk))) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||

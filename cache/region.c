@@ -2,6 +2,7 @@
 /* The table of regions, and their hold counts. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
@@ -14,7 +15,7 @@
 _Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
 _Static_assert(sizeof(struct pdn_details) == 96, "together 128");
 _Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
-_Static_assert(PDN_STRIPES_AT_FIRST + 2 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
+_Static_assert(PDN_STRIPES_AT_FIRST + 3 <= PDN_TABLE_MAX_COLUMNS, "hold counts and lists");
 
 struct pindown_region *pdn_regions;
 struct pdn_details *pdn_details;
@@ -31,7 +32,7 @@ static struct pdn_table table = {
 static struct pdn_table more = {.record_bytes = sizeof(struct pdn_details)};
 static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
 struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
-				     .columns = PDN_STRIPES_AT_FIRST};
+				     .columns = PDN_STRIPES_AT_FIRST + 3};
 /*
  * There are as many object records as regions. If that is too few, objects/attach.c evicts for
  * more.
@@ -108,6 +109,50 @@ static void claim_stripe(struct pdn_thread *self)
 }
 
 /*
+ * Lock held, as for all sums that must be exact: none is made in between. The counts are of threads
+ * that have ended. Two at a time, as most are 0.
+ */
+static void share_counts(uint32_t *const *counts, uint32_t stripe, uint32_t used)
+{
+	uint32_t *from = counts[stripe], *to = counts[PDN_STRIPE_SHARED];
+	uint64_t two;
+
+	for (uint32_t n = 0; from && n <= used; n += 2) {
+		memcpy(&two, &from[n], sizeof(two));
+		for (uint32_t i = n; two && i < n + 2; i++) {
+			__atomic_fetch_add(&to[i], from[i], __ATOMIC_SEQ_CST);
+			__atomic_store_n(&from[i], 0, __ATOMIC_SEQ_CST);
+		}
+	}
+}
+
+/* As many times what a sum pays for a stripe. A page that was never touched costs a fault. */
+static uint32_t cost_of_sharing(void)
+{
+	return table.used / 64 + table.used / 1024 * 64;
+}
+
+/*
+ * Lock held. Stripes of threads that have ended make each sum longer, until it would have cost as
+ * much to move their counts into the shared stripe.
+ */
+static void __attribute__((noinline)) share_orphans(void)
+{
+	static uint64_t paid;
+	uint32_t stripe = PDN_STRIPE_SHARED;
+
+	paid += __atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED);
+	while (paid > cost_of_sharing() &&
+	       (stripe = pdn_thread_take_orphan()) != PDN_STRIPE_SHARED) {
+		paid -= cost_of_sharing() + 1;
+		pdn_thread_use_shared_stripe();
+		share_counts(pdn_holds, stripe, table.used);
+		share_counts(pdn_object_holds, stripe, pdn_object_table.used);
+		pdn_thread_return_orphan(stripe);
+	}
+}
+
+/*
  * Slow: a thread's first hold, and holds of threads that share a stripe or can't do without
  * atomics. A thread that shares one looks at each hold whether another has become free.
  */
@@ -175,6 +220,8 @@ uint32_t pdn_region_alloc(void)
 {
 	uint32_t number = free_list;
 
+	if (__builtin_expect(__atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED) != 0, 0))
+		share_orphans();
 	if (number) {
 		free_list = pdn_details[number].victim;
 		pdn_details[number].victim = 0;

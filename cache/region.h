@@ -278,15 +278,18 @@ static inline void pdn_unhold(struct pdn_thread *self, uint32_t number)
  */
 static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 {
-	uint32_t first = __atomic_load_n(&pdn_stripes_first, __ATOMIC_SEQ_CST);
-	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_SEQ_CST);
-	const uint32_t *column;
-	uint32_t sum = 0;
+	uint32_t words = __atomic_load_n(&pdn_stripe_words, __ATOMIC_SEQ_CST), sum = 0;
 
-	for (uint32_t s = first; s < used; s++)
-		/* Acquire: pairs with give_memory() in region.c. None: no hold was ever in it. */
-		if ((column = __atomic_load_n(&counts[s], __ATOMIC_ACQUIRE)))
-			sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
+	for (uint32_t w = 0; w < words; w++, counts += 64)
+		for (uint64_t left = __atomic_load_n(&pdn_stripes[w], __ATOMIC_SEQ_CST); left;
+		     left &= left - 1) {
+			/* Acquire: pairs with give_memory(). None: no hold was ever in it. */
+			const uint32_t *column =
+				__atomic_load_n(&counts[__builtin_ctzll(left)], __ATOMIC_ACQUIRE);
+
+			if (column)
+				sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
+		}
 	return sum != 0;
 }
 

@@ -18,6 +18,7 @@ struct pdn_table {
 	/* Constant. */
 	size_t record_bytes;
 	unsigned columns;
+	bool is_sparse; /* not all records are ever written: none gets memory before */
 
 	char *records;
 	uint32_t *column[PDN_TABLE_MAX_COLUMNS];

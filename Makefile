@@ -113,7 +113,7 @@ CHECK_CFLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 all:
-include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs tests/*))
+include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs packaging tests/*))
 
 ALL += $(B)/libpindown.so
 all: $(ALL)

@@ -17,6 +17,8 @@
 #                           UCX=folder measures the UCX that is installed there
 #   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
+#   make analyse            runs the static analysers that are installed
+#   make mutate N=60        plants so many faults, one at a time: do tests notice?
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
 #   make uninstall          removes what make install with the same variables

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * forger TRACE WORD: what a stranger can do to a trace that he may read. He makes a journal (segments of
- * System V) which says that it is of this file, and whose first unit is the file's with WORD,
- * which must be there, in capitals. Prints the segment's number; somebody else removes it.
+ * forger TRACE WORD: what a stranger can do to a trace that he may read. He makes a journal (a
+ * segment of System V) which says that it is of this file, and whose first unit is the file's with
+ * WORD, which must be there, in capitals. Prints the segment's number; somebody else removes it.
  */
 #define _GNU_SOURCE
 #include <ctype.h>

@@ -100,7 +100,7 @@ CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
 # Scripts that look at what was built.
-CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms)
+CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms guide)
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses

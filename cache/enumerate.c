@@ -18,7 +18,6 @@
 static bool describe_region(uint32_t number, struct pindown_region_info *info)
 {
 	const struct pindown_region *region = &pdn_regions[number];
-	const struct pdn_details *details = &pdn_details[number];
 	uint32_t state = pdn_briefs[number].state;
 
 	if (!pdn_state_is_live(state) && state != PDN_KEPT)
@@ -26,11 +25,11 @@ static bool describe_region(uint32_t number, struct pindown_region_info *info)
 	*info = (struct pindown_region_info){
 		.base = region->base,
 		.length = region->end - region->base,
-		.pin_base = details->pin.base,
-		.pin_length = details->pin.length,
-		.buffer_id = details->buffer_id,
-		.context = details->context,
-		.device = details->pin.device,
+		.pin_base = pdn_region_pin_base(region),
+		.pin_length = pdn_region_pin_length(region),
+		.buffer_id = region->buffer_id,
+		.context = pdn_region_context(region),
+		.device = region->device,
 		.is_volatile = pdn_region_is_volatile(region),
 		.is_live = state != PDN_KEPT,
 		.in_use = pdn_region_in_use(number) || pdn_objects_hold(number, 0),

@@ -12,6 +12,7 @@
 #include "tests/unit/support/objects_test.h"
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
+#include "cache/race.h"
 #include "tests/unit/support/stepping.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -872,6 +873,7 @@ static void free_what_is_left_without_lock(void)
 {
 	ck_assert_msg(!pdn_here.lock[PDN_LOCK_CACHE], "the cancelled thread still has the lock");
 	ck_assert_uint_eq(pdn_pending, 0);
+	ck_assert(!pdn_flights_any());
 	free_what_is_left();
 }
 

@@ -23,15 +23,17 @@ static void add_pin(struct pdn_account *account, uint64_t bytes)
 		account->peak_bytes = account->bytes;
 }
 
-static void add_unpin(struct pdn_account *account, uint64_t bytes, bool was_kept)
+static void add_unpins(struct pdn_account *account, uint32_t count, uint64_t bytes)
 {
-	account->unpins++;
-	account->regions--;
+	account->unpins += count;
+	account->regions -= count;
 	account->bytes -= bytes;
-	if (was_kept) {
-		account->kept_regions--;
-		account->kept_bytes -= bytes;
-	}
+}
+
+static void add_no_longer_kept(struct pdn_account *account, uint64_t bytes)
+{
+	account->kept_regions--;
+	account->kept_bytes -= bytes;
 }
 
 static void add_kept(struct pdn_account *account, uint64_t bytes)
@@ -40,12 +42,12 @@ static void add_kept(struct pdn_account *account, uint64_t bytes)
 	account->kept_bytes += bytes;
 }
 
-static void add_out(struct pdn_account *account, bool evicted)
+static void add_outs(struct pdn_account *account, uint32_t count, bool evicted)
 {
 	if (evicted)
-		account->evictions++;
+		account->evictions += count;
 	else
-		account->invalidations++;
+		account->invalidations += count;
 }
 
 static bool has_account(int device)
@@ -88,13 +90,23 @@ void pdn_account_pin(const struct pdn_details *details)
 	pdn_untold_process |= details->pin.fell_back;
 }
 
+void pdn_account_unpins(int device, uint32_t count, uint64_t bytes)
+{
+	struct pdn_account *own = changing(device);
+
+	add_unpins(&pdn_total, count, bytes);
+	if (own)
+		add_unpins(own, count, bytes);
+}
+
 void pdn_account_unpin(const struct pdn_details *details, bool was_kept)
 {
-	struct pdn_account *own = changing(details->pin.device);
-
-	add_unpin(&pdn_total, details->pin.length, was_kept);
-	if (own)
-		add_unpin(own, details->pin.length, was_kept);
+	pdn_account_unpins(details->pin.device, 1, details->pin.length);
+	if (!was_kept)
+		return;
+	add_no_longer_kept(&pdn_total, details->pin.length);
+	if (has_account(details->pin.device))
+		add_no_longer_kept(&pdn_devices[details->pin.device], details->pin.length);
 }
 
 void pdn_account_kept(const struct pdn_details *details)
@@ -107,17 +119,23 @@ void pdn_account_kept(const struct pdn_details *details)
 }
 
 /* The page shows it with the next change: at once the region is unpinned or kept. */
+void pdn_account_outs(int device, uint32_t count, enum pindown_reason reason)
+{
+	bool evicted = reason == PINDOWN_REASON_EVICTED;
+
+	if (reason == PINDOWN_REASON_FLUSHED)
+		return;
+	add_outs(&pdn_total, count, evicted);
+	if (has_account(device))
+		add_outs(&pdn_devices[device], count, evicted);
+}
+
 void pdn_account_out(const struct pdn_details *details, bool missed)
 {
-	bool evicted = details->reason == PINDOWN_REASON_EVICTED;
-
 	pdn_counts.missed_invalidations += missed;
 	pdn_untold_process |= missed;
-	if (details->reason == PINDOWN_REASON_FLUSHED || details->flags & PDN_REGION_REPLACED)
-		return;
-	add_out(&pdn_total, evicted);
-	if (has_account(details->pin.device))
-		add_out(&pdn_devices[details->pin.device], evicted);
+	if (!(details->flags & PDN_REGION_REPLACED))
+		pdn_account_outs(details->pin.device, 1, (enum pindown_reason)details->reason);
 }
 
 void pdn_account_pin_failure(void)

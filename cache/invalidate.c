@@ -31,7 +31,9 @@
 #include "cache/trust.h"
 #include "cache/windows.h"
 
-static struct pdn_queue dying;	  /* regions that are being unpinned; under the lock */
+/* Regions that are being unpinned, under the lock: those in lists, and kept ones. */
+static struct pdn_victims *ending;
+static struct pdn_queue dying;
 static struct pdn_queue awaiting; /* the list of pdn_first_awaiting(); under the lock */
 static uint32_t awaiting_count;	  /* changed under the lock */
 
@@ -44,36 +46,167 @@ static void set_state(uint32_t number, enum pdn_state state)
 	__atomic_store_n(&pdn_briefs[number].state, state, PDN_BEFORE_BARRIER);
 }
 
+/* ---- lists of regions that are being ended -------------------------------------------------- */
+
 /*
- * Unsettled goes up before the region leaves the index: a free that no longer finds it there,
+ * Unsettled goes up before the first region leaves the index: a free that no longer finds it there,
  * without the lock, has then seen that something is under way (see pdn_end_range() in
- * hook_events.c).
+ * hook_events.c). Once for all of the list.
  */
+static void begin_list(struct pdn_victims *victims)
+{
+	pdn_pending_add(1);
+	victims->killer = pdn_my_tid();
+	victims->need_more = false;
+	victims->next = ending;
+	ending = victims;
+}
+
+/* Not found: this is a child, forked meanwhile, or the thread is about to end. */
+static bool is_listed(const struct pdn_victims *victims)
+{
+	const struct pdn_victims *v = ending;
+
+	while (v && v != victims)
+		v = v->next;
+	return v;
+}
+
+static void end_list(struct pdn_victims *victims)
+{
+	struct pdn_victims **v = &ending;
+
+	while (*v != victims)
+		v = &(*v)->next;
+	*v = victims->next;
+	pdn_pending_add(-1u);
+}
+
+static inline void append_victim(struct pdn_victims *victims, uint32_t number)
+{
+	if (victims->first)
+		pdn_details[victims->last].victim = number;
+	else
+		victims->first = number;
+	victims->last = number;
+	pdn_details[number].victim = 0;
+}
+
+/* It is no longer live, but still in the index, in its queue and in the accounts. */
+static inline void begin_end(struct pdn_victims *victims, uint32_t number,
+			     enum pindown_reason reason)
+{
+	struct pdn_details *details = &pdn_details[number];
+
+	if (!victims->first)
+		begin_list(victims);
+	details->reason = (uint16_t)reason;
+	details->killer = victims->killer;
+	append_victim(victims, number);
+	set_state(number, PDN_DYING);
+	pdn_objects_unlink(number, reason);
+	PDN_POINT(END_DYING, pdn_regions[number].base);
+}
+
+/* Why it ends is more than the reason says. true: its free was missed. */
+static bool __attribute__((noinline)) mark(struct pdn_victims *victims, uint32_t number)
+{
+	struct pindown_region *region = &pdn_regions[number];
+	bool missed = victims->missed && !pdn_region_is_volatile(region);
+
+	pdn_region_set_flags(region, pdn_details[number].flags | (missed ? PDN_REGION_MISSED : 0) |
+					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
+	victims->need_more |= missed;
+	return missed;
+}
+
 void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
 {
 	struct pindown_region *region = &pdn_regions[number];
-	struct pdn_details *details = &pdn_details[number];
-	bool missed = victims->missed && !pdn_region_is_volatile(region);
+	bool missed = false;
 
-	pdn_pending_add(1);
-	details->reason = (uint16_t)reason;
-	details->killer = pdn_my_tid();
-	pdn_region_set_flags(region, details->flags | (missed ? PDN_REGION_MISSED : 0) |
-					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
-	set_state(number, PDN_DYING);
-	pdn_objects_unlink(number, reason);
-	PDN_POINT(END_DYING, region->base);
+	begin_end(victims, number, reason);
+	if (__builtin_expect(victims->missed || victims->are_replaced, 0))
+		missed = mark(victims, number);
 	pdn_index_remove(number, region->base, region->end);
 	pdn_queues_remove(number);
-	pdn_queue_append(&dying, number);
 	pdn_occupied_add(-1u);
-	pdn_account_out(details, missed);
+	pdn_account_out(&pdn_details[number], missed);
 	if (missed)
 		pdn_trust_ends();
-	details->victim = victims->first;
-	victims->first = number;
 	PDN_POINT(END_UNLINKED, region->base);
 }
+
+/* ---- many at once --------------------------------------------------------------------------- */
+
+/*
+ * Regions that lie side by side, and were pinned one after the other, leave the index, the queues
+ * and the accounts together. `base` and `end`: what is yet to leave the index.
+ */
+struct sweep {
+	struct pdn_victims *victims;
+	enum pindown_reason reason;
+	int device;
+	uint32_t outs; /* of that device, not in the accounts yet */
+	uint32_t count;
+	uint64_t base, end;
+	struct pdn_leaving leaving;
+};
+
+static void sweep_index(struct sweep *sweep)
+{
+	if (sweep->base < sweep->end)
+		pdn_index_remove_all(sweep->base, sweep->end);
+}
+
+static inline void sweep_from_index(struct sweep *sweep, uint32_t number)
+{
+	uint64_t base = pdn_regions[number].base, end = pdn_regions[number].end;
+
+	if (__builtin_expect((base | end) & ((1u << PDN_PAGE_SHIFT) - 1), 0)) {
+		pdn_index_remove(number, base, end);
+		return;
+	}
+	if (base != sweep->end) {
+		sweep_index(sweep);
+		sweep->base = base;
+	}
+	sweep->end = end;
+}
+
+static inline void sweep_from_accounts(struct sweep *sweep, uint32_t number)
+{
+	int device = pdn_details[number].pin.device;
+
+	if (__builtin_expect(device != sweep->device, 0)) {
+		pdn_account_outs(sweep->device, sweep->outs, sweep->reason);
+		sweep->device = device;
+		sweep->outs = 0;
+	}
+	sweep->outs++;
+}
+
+static inline void sweep_add(struct sweep *sweep, uint32_t number)
+{
+	begin_end(sweep->victims, number, sweep->reason);
+	sweep_from_index(sweep, number);
+	pdn_queues_leave(&sweep->leaving, number);
+	sweep_from_accounts(sweep, number);
+	sweep->count++;
+}
+
+static void sweep_end(struct sweep *sweep)
+{
+	if (!sweep->count)
+		return;
+	sweep_index(sweep);
+	pdn_queues_left(&sweep->leaving);
+	pdn_account_outs(sweep->device, sweep->outs, sweep->reason);
+	pdn_occupied_add(-sweep->count);
+	PDN_POINT(END_UNLINKED, pdn_regions[sweep->victims->first].base);
+}
+
+/* ---- kept regions --------------------------------------------------------------------------- */
 
 /* Lock held, and as exact as pdn_region_in_use(): is it held, or one of its objects? */
 static bool is_used(uint32_t number)
@@ -188,15 +321,22 @@ static void keep(uint32_t number)
  * that was taken is counted. A put that is missing in the sum will find the region KEPT and take
  * the lock.
  */
-void pdn_victims_split_some(const struct pdn_victims *victims)
+void pdn_victims_split_some(struct pdn_victims *victims)
 {
+	struct pdn_columns held;
+
 	pdn_heavy_barrier();
 	PDN_POINT(END_BARRIER, pdn_regions[victims->first].base);
 	let_probes_pass();
 	PDN_POINT(END_COUNTING, pdn_regions[victims->first].base);
+	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = victims->first; n; n = pdn_details[n].victim)
-		if (is_used(n))
+		if (__builtin_expect(pdn_columns_any(&held, n) ||
+					     pdn_objects_hold(n, pdn_details[n].reason),
+				     0)) {
 			keep(n);
+			victims->need_more = true;
+		}
 }
 
 /*
@@ -206,30 +346,34 @@ void pdn_victims_split_some(const struct pdn_victims *victims)
 void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
 			  enum pindown_reason reason)
 {
+	struct sweep sweep = {.victims = victims, .reason = reason};
+	struct pdn_columns held;
+
 	for (uint32_t n = candidates; n; n = pdn_details[n].victim)
 		set_state(n, PDN_DYING);
 	PDN_POINT(EVICT_MARKED, pdn_region_base_now(candidates));
 	pdn_heavy_barrier();
 	let_probes_pass();
 	PDN_POINT(EVICT_COUNTING, pdn_region_base_now(candidates));
+	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = candidates, next; n; n = next) {
 		next = pdn_details[n].victim;
-		if (is_used(n))
+		if (pdn_columns_any(&held, n) || pdn_objects_hold(n, pdn_details[n].reason))
 			set_state(n, pdn_state_for(pdn_details[n].flags & PDN_REGION_VOLATILE));
 		else
-			pdn_victims_add(victims, n, reason);
+			sweep_add(&sweep, n);
 	}
+	sweep_end(&sweep);
 }
 
 /*
  * The region is DYING and this thread's: unpin it, without the lock. To others it is dying until
- * give_back().
+ * give_back(). Its backend may be NULL.
  */
-static void unpin(uint32_t number, bool was_kept)
+static inline void unpin_with(const struct pdn_backend *backend, uint32_t number, bool was_kept)
 {
 	struct pdn_pin *pin = &pdn_details[number].pin;
 	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
-	const struct pdn_backend *backend = pdn_backend_of(pin);
 
 	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
 	if (backend)
@@ -240,48 +384,104 @@ static void unpin(uint32_t number, bool was_kept)
 				was_kept ? PDN_TRACE_IN_USE : 0, begin, pdn_ticks());
 }
 
+static void unpin(uint32_t number, bool was_kept)
+{
+	unpin_with(pdn_backend_of(&pdn_details[number].pin), number, was_kept);
+}
+
 /* A subscriber has forked, and this is the child: the regions are its parent's. */
 static bool is_abandoned(uint32_t number)
 {
 	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
 }
 
-/* Regions that have been unpinned: several are given back under one taking of the lock. */
+/*
+ * The first regions of a list, up to `last`, have been unpinned: several leave it under one taking
+ * of the lock. But few, as other threads' frees of the memory may be waiting for them.
+ */
 struct unpinned {
-	uint32_t count;
-	uint32_t
-		number[16]; /* few, as other threads' frees of the memory may be waiting for them */
+	uint32_t count, last;
 };
+#define MOST_UNPINNED 16u
+
+/* Lock held. Accounts for the regions up to `last`. */
+static void account_unpinned(uint32_t first, uint32_t last)
+{
+	int device = pdn_details[first].pin.device;
+	uint32_t count = 0;
+	uint64_t bytes = 0;
+
+	for (uint32_t n = first;; n = pdn_details[n].victim) {
+		const struct pdn_pin *pin = &pdn_details[n].pin;
+
+		if (__builtin_expect(pin->device != device, 0)) {
+			pdn_account_unpins(device, count, bytes);
+			device = pin->device;
+			count = 0;
+			bytes = 0;
+		}
+		count++;
+		bytes += pin->length;
+		if (n == last)
+			break;
+	}
+	pdn_account_unpins(device, count, bytes);
+}
+
+/* Lock held. The list is empty: it ends, unless regions of it are still to be looked at. */
+static inline void leave_list(struct pdn_victims *victims, uint32_t next)
+{
+	victims->first = next;
+	if (!next)
+		end_list(victims);
+	pdn_wake_waiters();
+}
 
 /* Records of unpinned regions are free again. Lock not held. */
-static void give_back(struct unpinned *unpinned, bool were_kept)
+static void give_back(struct pdn_victims *victims, struct unpinned *unpinned)
 {
+	uint32_t next;
+
 	if (!unpinned->count)
 		return;
 	pdn_lock();
-	for (uint32_t i = 0; i < unpinned->count; i++) {
-		uint32_t number = unpinned->number[i];
-
-		if (is_abandoned(number))
-			continue;
-		pdn_account_unpin(&pdn_details[number], were_kept);
-		pdn_queue_remove(&dying, number);
-		pdn_region_free(number);
-		pdn_pending_add(-1u);
+	if (is_listed(victims)) {
+		next = pdn_details[unpinned->last].victim;
+		account_unpinned(victims->first, unpinned->last);
+		pdn_regions_free(victims->first, unpinned->last);
+		leave_list(victims, next);
 	}
-	pdn_wake_waiters();
 	pdn_unlock();
 	unpinned->count = 0;
 }
 
+/* Lock held. It is no longer dying: the first of a list, or in the queue (victims is NULL). */
+static void leave(struct pdn_victims *victims, uint32_t number)
+{
+	if (victims) {
+		leave_list(victims, pdn_details[number].victim);
+		return;
+	}
+	pdn_queue_remove(&dying, number);
+	pdn_pending_add(-1u);
+	pdn_wake_waiters();
+}
+
+static void unpin_after_last_put(struct pdn_victims *victims, uint32_t number)
+{
+	unpin(number, true);
+	pdn_lock();
+	if (!is_abandoned(number)) {
+		pdn_account_unpin(&pdn_details[number], true);
+		leave(victims, number);
+		pdn_region_free(number);
+	}
+	pdn_unlock();
+}
+
 void pdn_unpin_kept(uint32_t number)
 {
-	struct unpinned one;
-
-	one.count = 1;
-	one.number[0] = number;
-	unpin(number, true);
-	give_back(&one, true);
+	unpin_after_last_put(NULL, number);
 }
 
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
@@ -305,8 +505,8 @@ static void tell(const struct pindown_region *region, bool in_use)
 	pdn_tell_subscribers(region, in_use);
 }
 
-/* Everyone has been notified: drop keep()'s hold. */
-static void let_go(uint32_t number)
+/* Everyone has been notified: drop keep()'s hold. `victims` as in leave(). */
+static void let_go(struct pdn_victims *victims, uint32_t number)
 {
 	bool last;
 
@@ -317,15 +517,13 @@ static void let_go(uint32_t number)
 	if (last) {
 		set_state(number, PDN_DYING); /* this thread's still */
 	} else {
-		pdn_queue_remove(&dying, number);
+		leave(victims, number);
 		if (pdn_objects_await_reuse(number))
 			await_reuse(number);
-		pdn_pending_add(-1u);
-		pdn_wake_waiters();
 	}
 	pdn_unlock();
 	if (last)
-		pdn_unpin_kept(number);
+		unpin_after_last_put(victims, number);
 }
 
 /*
@@ -358,41 +556,80 @@ static bool has_only_a_pin(uint32_t number)
 }
 
 /* Tell everyone, and let go of the region if it is in use. false: it is idle and to be unpinned. */
-static bool ends_in_company(uint32_t number, const char *missed, struct unpinned *unpinned)
+static bool ends_in_company(struct pdn_victims *victims, uint32_t number, struct unpinned *unpinned)
 {
 	bool in_use = __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
 
 	/* A callback may wait for a free in another thread, which may wait for a dying region. */
 	if (in_use || pdn_has_subscribers() || pdn_objects_any(number))
-		give_back(unpinned, false);
-	tell_all(number, missed, in_use);
+		give_back(victims, unpinned);
+	tell_all(number, victims->missed, in_use);
 	if (is_abandoned(number))
 		return true;
 	if (in_use)
-		let_go(number);
+		let_go(victims, number);
 	return in_use;
+}
+
+static int __attribute__((noinline)) end_one_by_one(struct pdn_victims *victims)
+{
+	struct unpinned unpinned = {.count = 0};
+	bool quiet = is_quiet();
+	int count = 0;
+
+	for (uint32_t number = victims->first, next; number; number = next, count++) {
+		next = pdn_details[number].victim;
+		if (unpinned.count == MOST_UNPINNED)
+			give_back(victims, &unpinned);
+		PDN_POINT(END_TELLING, pdn_region_base_now(number));
+		if (!(quiet && has_only_a_pin(number)) &&
+		    ends_in_company(victims, number, &unpinned))
+			continue;
+		unpin(number, false);
+		unpinned.last = number;
+		unpinned.count++;
+	}
+	give_back(victims, &unpinned);
+	return count;
+}
+
+/* None of them is in use, and nobody wants to hear of any. */
+static int unpin_all(struct pdn_victims *victims)
+{
+	struct unpinned unpinned = {.count = 0};
+	const struct pdn_pin *last = NULL;
+	const struct pdn_backend *backend = NULL;
+	int count = 0;
+
+	for (uint32_t number = victims->first, next; number; number = next, count++) {
+		const struct pdn_pin *pin = &pdn_details[number].pin;
+
+		next = pdn_details[number].victim;
+		if (unpinned.count == MOST_UNPINNED)
+			give_back(victims, &unpinned);
+		PDN_POINT(END_TELLING, pdn_region_base_now(number));
+		if (is_abandoned(number)) /* a signal handler has forked, and this is the child */
+			continue;
+		if (!last || pin->device != last->device || pin->fell_back != last->fell_back)
+			backend = pdn_backend_of(pin);
+		last = pin;
+		unpin_with(backend, number, false);
+		unpinned.last = number;
+		unpinned.count++;
+	}
+	give_back(victims, &unpinned);
+	return count;
 }
 
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
-	struct unpinned unpinned;
-	bool quiet = is_quiet();
-	int count = 0;
+	int count;
 
 	pdn_barrier_report();
-	unpinned.count = 0;
-	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		next = pdn_details[number].victim;
-		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]))
-			give_back(&unpinned, false);
-		PDN_POINT(END_TELLING, pdn_region_base_now(number));
-		if (!(quiet && has_only_a_pin(number)) &&
-		    ends_in_company(number, victims->missed, &unpinned))
-			continue;
-		unpin(number, false);
-		unpinned.number[unpinned.count++] = number;
-	}
-	give_back(&unpinned, false);
+	if (!victims->need_more && is_quiet() && !pdn_any_object_ever())
+		count = unpin_all(victims);
+	else
+		count = end_one_by_one(victims);
 	victims->first = 0;
 	return count;
 }
@@ -441,38 +678,60 @@ static void collect_at(const struct pdn_scope *scope, struct pdn_victims *victim
 		pdn_victims_add(victims, number, reason);
 }
 
-/* As pdn_index_next(). Regions often lie side by side: then the tree is not walked again. */
-static uint32_t next_in_range(uint64_t *at, uint64_t end)
+/* The next regions from *at on, which moves behind them: as pdn_index_run(), but 0 is the end. */
+static unsigned next_in_range(uint64_t *at, uint64_t end, uint32_t found[PDN_INDEX_RUN])
 {
-	uint32_t number = *at < end ? pdn_index_peek(*at) : 0;
+	unsigned count = pdn_index_run(at, end, found);
 
-	if ((int32_t)number > 0 && pdn_region_holds(&pdn_regions[number], *at, 1))
-		return number;
-	return pdn_index_next(at, end);
+	if (!count && (found[0] = pdn_index_next(at, end)) != 0)
+		count = 1;
+	if (count && pdn_regions[found[count - 1]].end > *at)
+		*at = pdn_regions[found[count - 1]].end;
+	return count;
+}
+
+static void __attribute__((noinline))
+sweep_range(uint64_t begin, uint64_t end, struct pdn_victims *victims, enum pindown_reason reason)
+{
+	struct sweep sweep = {.victims = victims, .reason = reason};
+	uint32_t found[PDN_INDEX_RUN];
+	uint64_t at = begin;
+	unsigned count;
+
+	/* A region that has a block alone may have ended before the part that was looked at. */
+	while ((count = next_in_range(&at, end, found)) != 0) {
+		for (unsigned i = 0; i < count; i++)
+			if (pdn_region_overlaps(&pdn_regions[found[i]], begin, end))
+				sweep_add(&sweep, found[i]);
+		begin = at;
+	}
+	sweep_end(&sweep);
 }
 
 static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
 			  enum pindown_reason reason)
 {
-	uint64_t at = begin;
-	uint32_t number;
+	uint32_t number = pdn_index_peek(begin);
 
-	while ((number = next_in_range(&at, end)) != 0) {
-		at = pdn_regions[number].end;
+	if ((int32_t)number > 0 && pdn_region_holds(&pdn_regions[number], begin, end - begin))
 		pdn_victims_add(victims, number, reason);
-	}
+	else
+		sweep_range(begin, end, victims, reason);
 }
 
 static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
 			     enum pindown_reason reason)
 {
+	struct sweep sweep = {.victims = victims, .reason = reason};
+
 	for (uint32_t number = pdn_queues_first(), next; number; number = next) {
 		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
 
 		next = pdn_queues_next(number);
 		if (pdn_scope_covers(scope, &memory))
-			pdn_victims_add(victims, number, reason);
+			sweep_add(&sweep, number);
 	}
+	sweep_end(&sweep);
 }
 
 static void collect(const struct pdn_scope *scope, struct pdn_victims *victims,
@@ -492,33 +751,56 @@ static bool is_anothers(uint32_t number, uint32_t me)
 	return pdn_details[number].killer && pdn_details[number].killer != me;
 }
 
-bool pdn_dying_under(const struct pdn_scope *scope)
+static bool is_under(uint32_t number, const struct pdn_scope *scope)
+{
+	struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
+
+	return pdn_scope_covers(scope, &memory);
+}
+
+static bool __attribute__((noinline)) is_dying_under(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
 
-	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer) {
-		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
-
-		if (is_anothers(number, me) && pdn_scope_covers(scope, &memory))
+	for (const struct pdn_victims *v = ending; v; v = v->next)
+		for (uint32_t n = v->killer == me ? 0 : v->first; n; n = pdn_details[n].victim)
+			if (is_under(n, scope))
+				return true;
+	for (uint32_t n = dying.oldest; n; n = pdn_regions[n].newer)
+		if (is_anothers(n, me) && is_under(n, scope))
 			return true;
-	}
 	return false;
+}
+
+/* Lock held. */
+static bool any_dying(void)
+{
+	return ending || dying.oldest;
+}
+
+bool pdn_dying_under(const struct pdn_scope *scope)
+{
+	return any_dying() && is_dying_under(scope);
 }
 
 bool pdn_dying_any(void)
 {
-	uint32_t me = pdn_my_tid();
+	static const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
 
-	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
-		if (is_anothers(number, me))
-			return true;
-	return false;
+	return pdn_dying_under(&all);
 }
 
+/* The regions of its lists, too, stay pinned and unsettled. */
 void pdn_dying_drop_own(void)
 {
 	uint32_t me = pdn_my_tid();
+	struct pdn_victims **v = &ending;
 
+	while (*v)
+		if ((*v)->killer == me)
+			*v = (*v)->next;
+		else
+			v = &(*v)->next;
 	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
 		if (pdn_details[number].killer == me)
 			pdn_details[number].killer = 0;
@@ -579,12 +861,10 @@ static void fetch(uint64_t addr)
  */
 static bool is_replaced_here(uint32_t number, const struct pdn_scope *scope)
 {
-	struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
-
 	return pdn_region_is_replaced(number) && pdn_briefs[number].state == PDN_KEPT &&
 	       (pdn_details[number].flags & PDN_REGION_AWAITS ||
 		pdn_details[number].killer == pdn_my_tid()) &&
-	       pdn_scope_covers(scope, &memory);
+	       is_under(number, scope);
 }
 
 /* Lock held. 0: there is none. */
@@ -595,6 +875,16 @@ static uint32_t next_replaced(const struct pdn_queue *queue, const struct pdn_sc
 	while (number && !is_replaced_here(number, scope))
 		number = pdn_regions[number].newer;
 	return number;
+}
+
+/* Lock held. The same in the lists. */
+static uint32_t next_replaced_ending(const struct pdn_scope *scope)
+{
+	for (const struct pdn_victims *v = ending; v; v = v->next)
+		for (uint32_t n = v->first; n; n = pdn_details[n].victim)
+			if (is_replaced_here(n, scope))
+				return n;
+	return next_replaced(&dying, scope);
 }
 
 /* Lock held. As after keep(): its holders' last put leaves it to let_go(), and a free waits. */
@@ -620,7 +910,7 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 		if (awaits)
 			keep_again(number);
 		else
-			number = next_replaced(&dying, scope);
+			number = next_replaced_ending(scope);
 		if (number) {
 			/* Relaxed: an object may just be made on it (discard() in attach.c). */
 			__atomic_store_n(&pdn_details[number].reason, (uint16_t)reason,
@@ -631,7 +921,7 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 		if (number && !is_abandoned(number))
 			pdn_objects_end(number);
 		if (awaits && !is_abandoned(number))
-			let_go(number);
+			let_go(NULL, number);
 	} while (number);
 }
 
@@ -644,7 +934,7 @@ int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 	if (scope->kind == PDN_GUARD_RANGE)
 		fetch(scope->begin);
 	pdn_lock();
-	may_be_replaced = reason != PINDOWN_REASON_FLUSHED && (awaiting.oldest || dying.oldest);
+	may_be_replaced = reason != PINDOWN_REASON_FLUSHED && (awaiting.oldest || any_dying());
 	/* Look for other threads' unpins before adding our own. */
 	wait = pdn_dying_under(scope);
 	collect(scope, &victims, reason);
@@ -699,6 +989,7 @@ PDN_NOTIFIED(thread_quits, forsake);
 
 void pdn_end_fork_child(void)
 {
+	ending = NULL;
 	dying = awaiting = (struct pdn_queue){0};
 	awaiting_count = 0;
 }

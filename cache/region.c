@@ -215,22 +215,54 @@ static void discount_window(const struct pdn_details *details)
 		pdn_windows_remove(details->whole_base);
 }
 
-void pdn_region_free(uint32_t number)
+static inline void clear(uint32_t number)
 {
 	struct pdn_details *details = &pdn_details[number];
 
-	if (details->flags & PDN_REGION_WINDOW)
+	if (__builtin_expect(details->flags & PDN_REGION_WINDOW, 0))
 		discount_window(details);
 	details->dmabuf_users = 0;
-	pdn_region_set_flags(&pdn_regions[number], 0);
+	__atomic_store_n(&details->flags, 0, __ATOMIC_RELAXED); /* as pdn_region_set_flags() */
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
 	__atomic_store_n(&pdn_briefs[number].state, PDN_FREE, __ATOMIC_RELEASE);
+}
+
+static void give_back(uint32_t first, uint32_t last)
+{
+	pdn_details[last].victim = free_list;
+	free_list = first;
+}
+
+/* With PINDOWN_DEBUG a record is used again later. */
+void pdn_region_free(uint32_t number)
+{
+	clear(number);
 	if (pdn_debugging)
 		number = pdn_misuse_delay_reuse(&resting, number);
-	if (!number)
+	if (number)
+		give_back(number, number);
+}
+
+static void __attribute__((noinline)) free_one_by_one(uint32_t first, uint32_t last)
+{
+	for (uint32_t n = first, next;; n = next) {
+		next = pdn_details[n].victim;
+		pdn_region_free(n);
+		if (n == last)
+			return;
+	}
+}
+
+void pdn_regions_free(uint32_t first, uint32_t last)
+{
+	if (pdn_debugging) {
+		free_one_by_one(first, last);
 		return;
-	pdn_details[number].victim = free_list;
-	free_list = number;
+	}
+	for (uint32_t n = first; n != last; n = pdn_details[n].victim)
+		clear(n);
+	clear(last);
+	give_back(first, last);
 }
 
 uint32_t pdn_region_capacity(void)

@@ -147,6 +147,8 @@ extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPE
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
+/* The same for a list of them, linked through ->victim; each is idle and unpinned. */
+void pdn_regions_free(uint32_t first, uint32_t last);
 /* Lock held. The record is that of a window, with its details; pdn_region_free() counts down. */
 void pdn_region_count_window(const struct pdn_details *details);
 /* Are there any, also kept ones? Exact with the lock held. */
@@ -287,6 +289,33 @@ static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 		/* Acquire: pairs with give_memory() in region.c. None: no hold was ever in it. */
 		if ((column = __atomic_load_n(&counts[s], __ATOMIC_ACQUIRE)))
 			sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
+	return sum != 0;
+}
+
+/* The same of several, with one look at which stripes there are. */
+struct pdn_columns {
+	uint32_t count;
+	const uint32_t *column[PDN_STRIPES];
+};
+
+static inline void pdn_columns_of(struct pdn_columns *columns, uint32_t *const *counts)
+{
+	uint32_t first = __atomic_load_n(&pdn_stripes_first, __ATOMIC_SEQ_CST);
+	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_SEQ_CST);
+	const uint32_t *column;
+
+	columns->count = 0;
+	for (uint32_t s = first; s < used; s++)
+		if ((column = __atomic_load_n(&counts[s], __ATOMIC_ACQUIRE)))
+			columns->column[columns->count++] = column;
+}
+
+static inline bool pdn_columns_any(const struct pdn_columns *columns, uint32_t number)
+{
+	uint32_t sum = 0;
+
+	for (uint32_t c = 0; c < columns->count; c++)
+		sum += __atomic_load_n(&columns->column[c][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }
 

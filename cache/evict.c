@@ -60,7 +60,7 @@ void pdn_queue_append(struct pdn_queue *queue, uint32_t number)
 	insert_behind(queue, queue->newest, number);
 }
 
-/* From the older one of two to the newer one: they are side by side, or have `count` - 2 between. */
+/* `count` neighbours: `first` is the oldest, `last` the newest of them. */
 static inline void remove_run(struct pdn_queue *queue, uint32_t first, uint32_t last,
 			      uint32_t count)
 {

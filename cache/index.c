@@ -100,7 +100,7 @@ static void clear_shared(uint32_t node)
 	}
 }
 
-static void remove_from_page(uint32_t *slot, uint32_t region)
+static void __attribute__((noinline)) remove_from_page(uint32_t *slot, uint32_t region)
 {
 	bool any = false;
 
@@ -155,17 +155,25 @@ static bool add_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin, ui
 	return true;
 }
 
-static void remove_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin, uint64_t end)
+static inline void remove_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin,
+				uint64_t end)
 {
-	for (uint64_t at = begin & ~(PAGE_SPAN - 1); at < end; at += PAGE_SPAN)
-		remove_from_page(pdn_index_page(leaf, at), region);
+	uint32_t *last = pdn_index_page(leaf, end - 1);
+
+	for (uint32_t *slot = pdn_index_page(leaf, begin); slot <= last; slot++)
+		if (__builtin_expect(*slot == region, 1))
+			__atomic_store_n(slot, 0, __ATOMIC_RELEASE);
+		else
+			remove_from_page(slot, region);
 }
 
 /* It begins at this address: next to pages that were emptied there are often others in use. */
-static bool is_empty(struct pdn_leaf *leaf, uint64_t at)
+static inline bool is_empty(struct pdn_leaf *leaf, uint64_t at)
 {
-	for (unsigned i = 0; i < 1 << PDN_LEAF_BITS; i++, at += PAGE_SPAN)
-		if (*pdn_index_page(leaf, at))
+	if (__builtin_expect(*pdn_index_page(leaf, at), 1))
+		return false;
+	for (unsigned i = 0; i < 1 << PDN_LEAF_BITS; i++)
+		if (leaf->slot[i])
 			return false;
 	return true;
 }
@@ -208,7 +216,7 @@ static bool add_to_block(uint32_t region, uint64_t begin, uint64_t end)
 	return add_pages((struct pdn_leaf *)slot, region, begin, end);
 }
 
-static void remove_from_block(uint32_t region, uint64_t begin, uint64_t end)
+static inline void remove_from_block(uint32_t region, uint64_t begin, uint64_t end)
 {
 	struct pdn_mid *mid = pdn_index_root[begin >> PDN_MID_SHIFT];
 	uintptr_t slot = mid ? *pdn_index_slot(mid, begin) : 0;
@@ -253,16 +261,19 @@ bool pdn_index_insert(uint32_t region, uint64_t base, uint64_t end)
 void pdn_index_remove(uint32_t region, uint64_t base, uint64_t end)
 {
 	change_begin();
-	remove_up_to(region, base, end);
+	if (__builtin_expect((base ^ (end - 1)) < BLOCK_SPAN, 1))
+		remove_from_block(region, base, end);
+	else
+		remove_up_to(region, base, end);
 	change_end();
 }
 
 /* Nothing else can lie in these pages, as allocations don't overlap. */
 static void clear_pages(struct pdn_leaf *leaf, uint64_t begin, uint64_t end)
 {
-	for (uint64_t at = begin; at < end; at += PAGE_SPAN) {
-		uint32_t *slot = pdn_index_page(leaf, at);
+	uint32_t *last = pdn_index_page(leaf, end - 1);
 
+	for (uint32_t *slot = pdn_index_page(leaf, begin); slot <= last; slot++) {
 		if (__builtin_expect(*slot & PDN_SHARED_TAG, 0))
 			clear_shared(*slot & ~PDN_SHARED_TAG);
 		__atomic_store_n(slot, 0, __ATOMIC_RELEASE);

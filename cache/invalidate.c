@@ -84,10 +84,12 @@ static void end_list(struct pdn_victims *victims)
 
 static inline void append_victim(struct pdn_victims *victims, uint32_t number)
 {
-	if (victims->first)
+	if (__builtin_expect(victims->first != 0, 1)) {
 		pdn_details[victims->last].victim = number;
-	else
+	} else {
+		begin_list(victims);
 		victims->first = number;
+	}
 	victims->last = number;
 	pdn_details[number].victim = 0;
 }
@@ -98,11 +100,9 @@ static inline void begin_end(struct pdn_victims *victims, uint32_t number,
 {
 	struct pdn_details *details = &pdn_details[number];
 
-	if (!victims->first)
-		begin_list(victims);
+	append_victim(victims, number);
 	details->reason = (uint16_t)reason;
 	details->killer = victims->killer;
-	append_victim(victims, number);
 	set_state(number, PDN_DYING);
 	pdn_objects_unlink(number, reason);
 	PDN_POINT(END_DYING, pdn_regions[number].base);
@@ -120,7 +120,8 @@ static bool __attribute__((noinline)) mark(struct pdn_victims *victims, uint32_t
 	return missed;
 }
 
-void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
+static inline __attribute__((always_inline)) void add(struct pdn_victims *victims, uint32_t number,
+						      enum pindown_reason reason)
 {
 	struct pindown_region *region = &pdn_regions[number];
 	bool missed = false;
@@ -137,6 +138,11 @@ void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_
 	PDN_POINT(END_UNLINKED, region->base);
 }
 
+void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
+{
+	add(victims, number, reason);
+}
+
 /* ---- many at once --------------------------------------------------------------------------- */
 
 /*
@@ -148,7 +154,6 @@ struct sweep {
 	enum pindown_reason reason;
 	int device;
 	uint32_t outs; /* of that device, not in the accounts yet */
-	uint32_t count;
 	uint64_t base, end;
 	struct pdn_leaving leaving;
 };
@@ -174,35 +179,44 @@ static inline void sweep_from_index(struct sweep *sweep, uint32_t number)
 	sweep->end = end;
 }
 
+static void sweep_outs(const struct sweep *sweep)
+{
+	pdn_account_outs(sweep->device, sweep->outs, sweep->reason);
+	pdn_occupied_add(-sweep->outs);
+}
+
 static inline void sweep_from_accounts(struct sweep *sweep, uint32_t number)
 {
 	int device = pdn_details[number].pin.device;
 
 	if (__builtin_expect(device != sweep->device, 0)) {
-		pdn_account_outs(sweep->device, sweep->outs, sweep->reason);
+		sweep_outs(sweep);
 		sweep->device = device;
 		sweep->outs = 0;
 	}
 	sweep->outs++;
 }
 
-static inline void sweep_add(struct sweep *sweep, uint32_t number)
+static inline __attribute__((always_inline)) void sweep_one(struct sweep *sweep, uint32_t number)
 {
 	begin_end(sweep->victims, number, sweep->reason);
 	sweep_from_index(sweep, number);
 	pdn_queues_leave(&sweep->leaving, number);
 	sweep_from_accounts(sweep, number);
-	sweep->count++;
+}
+
+static void __attribute__((noinline)) sweep_add(struct sweep *sweep, uint32_t number)
+{
+	sweep_one(sweep, number);
 }
 
 static void sweep_end(struct sweep *sweep)
 {
-	if (!sweep->count)
+	if (!sweep->victims->first)
 		return;
 	sweep_index(sweep);
 	pdn_queues_left(&sweep->leaving);
-	pdn_account_outs(sweep->device, sweep->outs, sweep->reason);
-	pdn_occupied_add(-sweep->count);
+	sweep_outs(sweep);
 	PDN_POINT(END_UNLINKED, pdn_regions[sweep->victims->first].base);
 }
 
@@ -294,6 +308,9 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
+	/* A thread that gets its record from here on finds no live state. */
+	if (pdn_thread_is_alone())
+		return;
 	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
@@ -324,6 +341,7 @@ static void keep(uint32_t number)
 void pdn_victims_split_some(struct pdn_victims *victims)
 {
 	struct pdn_columns held;
+	bool objects = pdn_any_object_ever();
 
 	pdn_heavy_barrier();
 	PDN_POINT(END_BARRIER, pdn_regions[victims->first].base);
@@ -331,9 +349,10 @@ void pdn_victims_split_some(struct pdn_victims *victims)
 	PDN_POINT(END_COUNTING, pdn_regions[victims->first].base);
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = victims->first; n; n = pdn_details[n].victim)
-		if (__builtin_expect(pdn_columns_any(&held, n) ||
-					     pdn_objects_hold(n, pdn_details[n].reason),
-				     0)) {
+		if (__builtin_expect(
+			    pdn_columns_any(&held, n) ||
+				    (objects && pdn_objects_hold(n, pdn_details[n].reason)),
+			    0)) {
 			keep(n);
 			victims->need_more = true;
 		}
@@ -370,15 +389,19 @@ void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
  * The region is DYING and this thread's: unpin it, without the lock. To others it is dying until
  * give_back(). Its backend may be NULL.
  */
-static inline void unpin_with(const struct pdn_backend *backend, uint32_t number, bool was_kept)
+static inline void unpin_untraced(const struct pdn_backend *backend, uint32_t number)
 {
-	struct pdn_pin *pin = &pdn_details[number].pin;
-	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
-
 	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
 	if (backend)
-		backend->unpin(pin);
+		backend->unpin(&pdn_details[number].pin);
 	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
+}
+
+static void unpin_with(const struct pdn_backend *backend, uint32_t number, bool was_kept)
+{
+	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
+
+	unpin_untraced(backend, number);
 	if (pdn_tracing(PDN_EV_UNPIN))
 		pdn_trace_about(PDN_EV_UNPIN, &pdn_regions[number], 0,
 				was_kept ? PDN_TRACE_IN_USE : 0, begin, pdn_ticks());
@@ -594,12 +617,12 @@ static int __attribute__((noinline)) end_one_by_one(struct pdn_victims *victims)
 }
 
 /* None of them is in use, and nobody wants to hear of any. */
-static int unpin_all(struct pdn_victims *victims)
+static int __attribute__((noinline)) unpin_all(struct pdn_victims *victims)
 {
 	struct unpinned unpinned = {.count = 0};
-	const struct pdn_pin *last = NULL;
 	const struct pdn_backend *backend = NULL;
-	int count = 0;
+	int count = 0, device = -1;
+	bool fell_back = false, chosen = false, traced = pdn_tracing(PDN_EV_UNPIN);
 
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
 		const struct pdn_pin *pin = &pdn_details[number].pin;
@@ -610,10 +633,16 @@ static int unpin_all(struct pdn_victims *victims)
 		PDN_POINT(END_TELLING, pdn_region_base_now(number));
 		if (is_abandoned(number)) /* a signal handler has forked, and this is the child */
 			continue;
-		if (!last || pin->device != last->device || pin->fell_back != last->fell_back)
+		if (!chosen || pin->device != device || pin->fell_back != fell_back) {
 			backend = pdn_backend_of(pin);
-		last = pin;
-		unpin_with(backend, number, false);
+			device = pin->device;
+			fell_back = pin->fell_back;
+			chosen = true;
+		}
+		if (traced)
+			unpin_with(backend, number, false);
+		else
+			unpin_untraced(backend, number);
 		unpinned.last = number;
 		unpinned.count++;
 	}
@@ -621,15 +650,36 @@ static int unpin_all(struct pdn_victims *victims)
 	return count;
 }
 
+/* The same of one region, the usual case. */
+static int unpin_one(struct pdn_victims *victims)
+{
+	uint32_t number = victims->first;
+	const struct pdn_pin *pin = &pdn_details[number].pin;
+
+	PDN_POINT(END_TELLING, pdn_region_base_now(number));
+	unpin(number, false);
+	pdn_lock();
+	if (is_listed(victims)) {
+		pdn_account_unpins(pin->device, 1, pin->length);
+		pdn_region_free(number);
+		end_list(victims);
+		pdn_wake_waiters();
+	}
+	pdn_unlock();
+	return 1;
+}
+
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
 	int count;
 
 	pdn_barrier_report();
-	if (!victims->need_more && is_quiet() && !pdn_any_object_ever())
-		count = unpin_all(victims);
-	else
+	if (victims->need_more || !is_quiet() || pdn_any_object_ever())
 		count = end_one_by_one(victims);
+	else if (victims->first == victims->last)
+		count = unpin_one(victims);
+	else
+		count = unpin_all(victims);
 	victims->first = 0;
 	return count;
 }
@@ -690,8 +740,8 @@ static unsigned next_in_range(uint64_t *at, uint64_t end, uint32_t found[PDN_IND
 	return count;
 }
 
-static void __attribute__((noinline))
-sweep_range(uint64_t begin, uint64_t end, struct pdn_victims *victims, enum pindown_reason reason)
+static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
+			  enum pindown_reason reason)
 {
 	struct sweep sweep = {.victims = victims, .reason = reason};
 	uint32_t found[PDN_INDEX_RUN];
@@ -701,22 +751,12 @@ sweep_range(uint64_t begin, uint64_t end, struct pdn_victims *victims, enum pind
 	/* A region that has a block alone may have ended before the part that was looked at. */
 	while ((count = next_in_range(&at, end, found)) != 0) {
 		for (unsigned i = 0; i < count; i++)
-			if (pdn_region_overlaps(&pdn_regions[found[i]], begin, end))
-				sweep_add(&sweep, found[i]);
+			if ((i > 0 && i < count - 1) ||
+			    pdn_region_overlaps(&pdn_regions[found[i]], begin, end))
+				sweep_one(&sweep, found[i]);
 		begin = at;
 	}
 	sweep_end(&sweep);
-}
-
-static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
-			  enum pindown_reason reason)
-{
-	uint32_t number = pdn_index_peek(begin);
-
-	if ((int32_t)number > 0 && pdn_region_holds(&pdn_regions[number], begin, end - begin))
-		pdn_victims_add(victims, number, reason);
-	else
-		sweep_range(begin, end, victims, reason);
 }
 
 static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
@@ -832,16 +872,18 @@ static void wait_for_others(const struct pdn_scope *scope)
 
 /*
  * Fetch everything that the end of one region looks at, so that the processor waits for all of it
- * at once: under the lock each load would begin only after the one before.
+ * at once: under the lock each load would begin only after the one before. 0: there is none at this
+ * address, or several share its page.
  */
-static void fetch(uint64_t addr)
+static inline uint32_t fetch(uint64_t addr)
 {
 	const struct pdn_thread *self = pdn_self_tls;
 	uint32_t number = pdn_index_peek(addr);
 
-	if ((int32_t)number <= 0 || !self ||
-	    !self->holds) /* none; shared by several; no hold counts */
-		return;
+	if ((int32_t)number <= 0)
+		return 0;
+	if (!self || !self->holds) /* no hold counts */
+		return number;
 	__builtin_prefetch(&self->holds[number]);
 	__builtin_prefetch(&pdn_briefs[number], 1);
 	__builtin_prefetch(&pdn_details[number], 1);
@@ -853,6 +895,7 @@ static void fetch(uint64_t addr)
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].older, __ATOMIC_RELAXED)], 1);
 	__builtin_prefetch(
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].newer, __ATOMIC_RELAXED)], 1);
+	return number;
 }
 
 /*
@@ -925,24 +968,64 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 	} while (number);
 }
 
-int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
+/* Lock held. After a heavy barrier: pins of memory that the scope covers lose. true: wait for some. */
+static bool mark_flights(const struct pdn_scope *scope)
+{
+	bool any = pdn_flights_any() && pdn_flights_mark_lost(scope);
+
+	if (any)
+		pdn_wake_waiters(); /* one of them may wait for room: make_some_room() */
+	return any;
+}
+
+/* Lock held. Is this region, which the index has at scope->begin, all that the scope covers? */
+static inline bool is_all(uint32_t number, const struct pdn_scope *scope)
+{
+	const struct pindown_region *region = &pdn_regions[number];
+
+	if (scope->end > scope->begin)
+		return pdn_region_holds(region, scope->begin, scope->end - scope->begin);
+	return pdn_region_holds(region, scope->begin, 1) && !pdn_region_any_window();
+}
+
+/* Lock held; it is let go. The usual case of pdn_end_scope(), in a straight line. */
+static int __attribute__((noinline))
+end_one(uint32_t number, const struct pdn_scope *scope, enum pindown_reason reason)
+{
+	struct pdn_victims victims = {0};
+	bool wait;
+
+	add(&victims, number, reason);
+	pdn_heavy_barrier();
+	PDN_POINT(END_BARRIER, pdn_regions[number].base);
+	let_probes_pass();
+	PDN_POINT(END_COUNTING, pdn_regions[number].base);
+	if (is_used(number)) {
+		keep(number);
+		victims.need_more = true;
+	}
+	wait = mark_flights(scope);
+	pdn_unlock();
+	pdn_victims_dispatch_some(&victims);
+	if (wait)
+		wait_for_others(scope);
+	return 1;
+}
+
+/* Lock held; it is let go. */
+static int __attribute__((noinline))
+end_several(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	struct pdn_victims victims = {0};
 	bool wait, may_be_replaced;
 	int count;
 
-	if (scope->kind == PDN_GUARD_RANGE)
-		fetch(scope->begin);
-	pdn_lock();
 	may_be_replaced = reason != PINDOWN_REASON_FLUSHED && (awaiting.oldest || any_dying());
 	/* Look for other threads' unpins before adding our own. */
 	wait = pdn_dying_under(scope);
 	collect(scope, &victims, reason);
 	pdn_victims_split_idle_and_held(&victims);
-	if (pdn_flights_mark_lost(scope)) {
-		pdn_wake_waiters(); /* one of them may wait for room: make_some_room() */
-		wait = true;
-	}
+	wait |= mark_flights(scope);
 	pdn_unlock();
 	count = pdn_victims_dispatch(&victims);
 	if (wait)
@@ -951,6 +1034,18 @@ int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 	if (may_be_replaced)
 		pdn_end_replaced(scope, reason);
 	return count;
+}
+
+int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
+{
+	uint64_t seq = pdn_index_read_begin();
+	uint32_t number = scope->kind == PDN_GUARD_RANGE ? fetch(scope->begin) : 0;
+
+	pdn_lock();
+	if (number && pdn_index_unchanged(seq) && !awaiting.oldest && !any_dying() &&
+	    is_all(number, scope))
+		return end_one(number, scope, reason);
+	return end_several(scope, reason);
 }
 
 PDN_EXPORT int pindown_invalidate(uint64_t addr, size_t length)

@@ -312,9 +312,10 @@ static inline void pdn_columns_of(struct pdn_columns *columns, uint32_t *const *
 
 static inline bool pdn_columns_any(const struct pdn_columns *columns, uint32_t number)
 {
-	uint32_t sum = 0;
+	uint32_t sum =
+		columns->count ? __atomic_load_n(&columns->column[0][number], __ATOMIC_SEQ_CST) : 0;
 
-	for (uint32_t c = 0; c < columns->count; c++)
+	for (uint32_t c = 1; __builtin_expect(c < columns->count, 0); c++)
 		sum += __atomic_load_n(&columns->column[c][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }

@@ -968,7 +968,9 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 	} while (number);
 }
 
-/* Lock held. After a heavy barrier: pins of memory that the scope covers lose. true: wait for some. */
+/*
+ * Lock held. After a heavy barrier: pins of memory that the scope covers lose. true: wait for some.
+ */
 static bool mark_flights(const struct pdn_scope *scope)
 {
 	bool any = pdn_flights_any() && pdn_flights_mark_lost(scope);

@@ -35,7 +35,7 @@ struct pdn_leaving {
 void pdn_queues_left(const struct pdn_leaving *leaving);
 static inline void pdn_queues_leave(struct pdn_leaving *leaving, uint32_t number)
 {
-	uint64_t bytes = pdn_details[number].pin.length;
+	uint64_t bytes = pdn_region_pin_length(&pdn_regions[number]);
 
 	if (leaving->last && pdn_regions[leaving->last].newer == number) {
 		leaving->last = number;

@@ -85,27 +85,27 @@ static void end_list(struct pdn_victims *victims)
 static inline void append_victim(struct pdn_victims *victims, uint32_t number)
 {
 	if (__builtin_expect(victims->first != 0, 1)) {
-		pdn_details[victims->last].victim = number;
+		pdn_regions[victims->last].victim = number;
 	} else {
 		begin_list(victims);
 		victims->first = number;
 	}
 	victims->last = number;
-	pdn_details[number].victim = 0;
+	pdn_regions[number].victim = 0;
 }
 
 /* It is no longer live, but still in the index, in its queue and in the accounts. */
 static inline void begin_end(struct pdn_victims *victims, uint32_t number,
 			     enum pindown_reason reason)
 {
-	struct pdn_details *details = &pdn_details[number];
+	struct pindown_region *region = &pdn_regions[number];
 
 	append_victim(victims, number);
-	details->reason = (uint16_t)reason;
-	details->killer = victims->killer;
+	region->reason = (uint8_t)reason;
+	region->killer = victims->killer;
 	set_state(number, PDN_DYING);
 	pdn_objects_unlink(number, reason);
-	PDN_POINT(END_DYING, pdn_regions[number].base);
+	PDN_POINT(END_DYING, region->base);
 }
 
 /* Why it ends is more than the reason says. true: its free was missed. */
@@ -114,7 +114,7 @@ static bool __attribute__((noinline)) mark(struct pdn_victims *victims, uint32_t
 	struct pindown_region *region = &pdn_regions[number];
 	bool missed = victims->missed && !pdn_region_is_volatile(region);
 
-	pdn_region_set_flags(region, pdn_details[number].flags | (missed ? PDN_REGION_MISSED : 0) |
+	pdn_region_set_flags(region, pdn_regions[number].flags | (missed ? PDN_REGION_MISSED : 0) |
 					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
 	victims->need_more |= missed;
 	return missed;
@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) void add(struct pdn_victims *victim
 	pdn_index_remove(number, region->base, region->end);
 	pdn_queues_remove(number);
 	pdn_occupied_add(-1u);
-	pdn_account_out(&pdn_details[number], missed);
+	pdn_account_out(&pdn_regions[number], missed);
 	if (missed)
 		pdn_trust_ends();
 	PDN_POINT(END_UNLINKED, region->base);
@@ -187,7 +187,7 @@ static void sweep_outs(const struct sweep *sweep)
 
 static inline void sweep_from_accounts(struct sweep *sweep, uint32_t number)
 {
-	int device = pdn_details[number].pin.device;
+	int device = pdn_regions[number].device;
 
 	if (__builtin_expect(device != sweep->device, 0)) {
 		sweep_outs(sweep);
@@ -225,7 +225,7 @@ static void sweep_end(struct sweep *sweep)
 /* Lock held, and as exact as pdn_region_in_use(): is it held, or one of its objects? */
 static bool is_used(uint32_t number)
 {
-	return pdn_region_in_use(number) || pdn_objects_hold(number, pdn_details[number].reason);
+	return pdn_region_in_use(number) || pdn_objects_hold(number, pdn_regions[number].reason);
 }
 
 /* Lock held. */
@@ -259,16 +259,16 @@ static void count_awaiting(uint32_t change)
 static void await_reuse(uint32_t number)
 {
 	pdn_queue_append(&awaiting, number);
-	pdn_region_set_flags(&pdn_regions[number], pdn_details[number].flags | PDN_REGION_AWAITS);
+	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags | PDN_REGION_AWAITS);
 	count_awaiting(1);
 }
 
 void pdn_stop_awaiting(uint32_t number)
 {
-	if (!(pdn_details[number].flags & PDN_REGION_AWAITS))
+	if (!(pdn_regions[number].flags & PDN_REGION_AWAITS))
 		return;
 	pdn_queue_remove(&awaiting, number);
-	pdn_region_set_flags(&pdn_regions[number], pdn_details[number].flags & ~PDN_REGION_AWAITS);
+	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags & ~PDN_REGION_AWAITS);
 	count_awaiting(-1u);
 }
 
@@ -282,7 +282,7 @@ bool pdn_region_take_kept(uint32_t number)
 		return false;
 	pdn_pending_add(1); /* first: frees look at it without the lock */
 	pdn_stop_awaiting(number);
-	pdn_details[number].killer = pdn_my_tid();
+	pdn_regions[number].killer = pdn_my_tid();
 	pdn_queue_append(&dying, number);
 	set_state(number, PDN_DYING);
 	return true;
@@ -309,9 +309,12 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
 static void let_probes_pass(void)
 {
 	/* A thread that gets its record from here on finds no live state. */
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
 	if (pdn_thread_is_alone())
 		return;
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
+	while ((t = pdn_walk_next(&walk))) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||
@@ -329,7 +332,7 @@ static void let_probes_pass(void)
 static void keep(uint32_t number)
 {
 	pdn_hold(pdn_self_or_anonymous(), number);
-	pdn_account_kept(&pdn_details[number]);
+	pdn_account_kept(&pdn_regions[number]);
 	set_state(number, PDN_KEPT);
 }
 
@@ -348,10 +351,10 @@ void pdn_victims_split_some(struct pdn_victims *victims)
 	let_probes_pass();
 	PDN_POINT(END_COUNTING, pdn_regions[victims->first].base);
 	pdn_columns_of(&held, pdn_holds);
-	for (uint32_t n = victims->first; n; n = pdn_details[n].victim)
+	for (uint32_t n = victims->first; n; n = pdn_regions[n].victim)
 		if (__builtin_expect(
 			    pdn_columns_any(&held, n) ||
-				    (objects && pdn_objects_hold(n, pdn_details[n].reason)),
+				    (objects && pdn_objects_hold(n, pdn_regions[n].reason)),
 			    0)) {
 			keep(n);
 			victims->need_more = true;
@@ -368,7 +371,7 @@ void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
 	struct sweep sweep = {.victims = victims, .reason = reason};
 	struct pdn_columns held;
 
-	for (uint32_t n = candidates; n; n = pdn_details[n].victim)
+	for (uint32_t n = candidates; n; n = pdn_regions[n].victim)
 		set_state(n, PDN_DYING);
 	PDN_POINT(EVICT_MARKED, pdn_region_base_now(candidates));
 	pdn_heavy_barrier();
@@ -376,40 +379,45 @@ void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
 	PDN_POINT(EVICT_COUNTING, pdn_region_base_now(candidates));
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = candidates, next; n; n = next) {
-		next = pdn_details[n].victim;
-		if (pdn_columns_any(&held, n) || pdn_objects_hold(n, pdn_details[n].reason))
-			set_state(n, pdn_state_for(pdn_details[n].flags & PDN_REGION_VOLATILE));
+		next = pdn_regions[n].victim;
+		if (pdn_columns_any(&held, n) || pdn_objects_hold(n, pdn_regions[n].reason))
+			set_state(n, pdn_state_for(pdn_regions[n].flags & PDN_REGION_VOLATILE));
 		else
 			sweep_add(&sweep, n);
 	}
 	sweep_end(&sweep);
 }
 
-/*
- * The region is DYING and this thread's: unpin it, without the lock. To others it is dying until
- * give_back(). Its backend may be NULL.
- */
-static inline void unpin_untraced(const struct pdn_backend *backend, uint32_t number)
+static void __attribute__((noinline)) unpin_backed(struct pindown_region *region)
 {
-	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
+	struct pdn_pin pin = pdn_region_pin(region);
+	const struct pdn_backend *backend = pdn_backend_of(&pin);
+
 	if (backend)
-		backend->unpin(&pdn_details[number].pin);
-	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
+		backend->unpin(&pin);
+	pdn_region_drop_dmabuf(region);
 }
 
-static void unpin_with(const struct pdn_backend *backend, uint32_t number, bool was_kept)
+/*
+ * The region is DYING and this thread's: unpin it, without the lock. To others it is dying until
+ * give_back(). Most often its backend has something of it.
+ */
+static inline void unpin_untraced(uint32_t number)
 {
-	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
-
-	unpin_untraced(backend, number);
-	if (pdn_tracing(PDN_EV_UNPIN))
-		pdn_trace_about(PDN_EV_UNPIN, &pdn_regions[number], 0,
-				was_kept ? PDN_TRACE_IN_USE : 0, begin, pdn_ticks());
+	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
+	if (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_BACKED)
+		unpin_backed(&pdn_regions[number]);
+	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
 }
 
 static void unpin(uint32_t number, bool was_kept)
 {
-	unpin_with(pdn_backend_of(&pdn_details[number].pin), number, was_kept);
+	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
+
+	unpin_untraced(number);
+	if (pdn_tracing(PDN_EV_UNPIN))
+		pdn_trace_about(PDN_EV_UNPIN, &pdn_regions[number], 0,
+				was_kept ? PDN_TRACE_IN_USE : 0, begin, pdn_ticks());
 }
 
 /* A subscriber has forked, and this is the child: the regions are its parent's. */
@@ -430,21 +438,21 @@ struct unpinned {
 /* Lock held. Accounts for the regions up to `last`. */
 static void account_unpinned(uint32_t first, uint32_t last)
 {
-	int device = pdn_details[first].pin.device;
+	int device = pdn_regions[first].device;
 	uint32_t count = 0;
 	uint64_t bytes = 0;
 
-	for (uint32_t n = first;; n = pdn_details[n].victim) {
-		const struct pdn_pin *pin = &pdn_details[n].pin;
+	for (uint32_t n = first;; n = pdn_regions[n].victim) {
+		const struct pindown_region *region = &pdn_regions[n];
 
-		if (__builtin_expect(pin->device != device, 0)) {
+		if (__builtin_expect(region->device != device, 0)) {
 			pdn_account_unpins(device, count, bytes);
-			device = pin->device;
+			device = region->device;
 			count = 0;
 			bytes = 0;
 		}
 		count++;
-		bytes += pin->length;
+		bytes += pdn_region_pin_length(region);
 		if (n == last)
 			break;
 	}
@@ -469,7 +477,7 @@ static void give_back(struct pdn_victims *victims, struct unpinned *unpinned)
 		return;
 	pdn_lock();
 	if (is_listed(victims)) {
-		next = pdn_details[unpinned->last].victim;
+		next = pdn_regions[unpinned->last].victim;
 		account_unpinned(victims->first, unpinned->last);
 		pdn_regions_free(victims->first, unpinned->last);
 		leave_list(victims, next);
@@ -482,7 +490,7 @@ static void give_back(struct pdn_victims *victims, struct unpinned *unpinned)
 static void leave(struct pdn_victims *victims, uint32_t number)
 {
 	if (victims) {
-		leave_list(victims, pdn_details[number].victim);
+		leave_list(victims, pdn_regions[number].victim);
 		return;
 	}
 	pdn_queue_remove(&dying, number);
@@ -495,7 +503,7 @@ static void unpin_after_last_put(struct pdn_victims *victims, uint32_t number)
 	unpin(number, true);
 	pdn_lock();
 	if (!is_abandoned(number)) {
-		pdn_account_unpin(&pdn_details[number], true);
+		pdn_account_unpin(&pdn_regions[number], true);
 		leave(victims, number);
 		pdn_region_free(number);
 	}
@@ -601,7 +609,7 @@ static int __attribute__((noinline)) end_one_by_one(struct pdn_victims *victims)
 	int count = 0;
 
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		next = pdn_details[number].victim;
+		next = pdn_regions[number].victim;
 		if (unpinned.count == MOST_UNPINNED)
 			give_back(victims, &unpinned);
 		PDN_POINT(END_TELLING, pdn_region_base_now(number));
@@ -620,29 +628,20 @@ static int __attribute__((noinline)) end_one_by_one(struct pdn_victims *victims)
 static int __attribute__((noinline)) unpin_all(struct pdn_victims *victims)
 {
 	struct unpinned unpinned = {.count = 0};
-	const struct pdn_backend *backend = NULL;
-	int count = 0, device = -1;
-	bool fell_back = false, chosen = false, traced = pdn_tracing(PDN_EV_UNPIN);
+	bool traced = pdn_tracing(PDN_EV_UNPIN);
+	int count = 0;
 
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		const struct pdn_pin *pin = &pdn_details[number].pin;
-
-		next = pdn_details[number].victim;
+		next = pdn_regions[number].victim;
 		if (unpinned.count == MOST_UNPINNED)
 			give_back(victims, &unpinned);
 		PDN_POINT(END_TELLING, pdn_region_base_now(number));
 		if (is_abandoned(number)) /* a signal handler has forked, and this is the child */
 			continue;
-		if (!chosen || pin->device != device || pin->fell_back != fell_back) {
-			backend = pdn_backend_of(pin);
-			device = pin->device;
-			fell_back = pin->fell_back;
-			chosen = true;
-		}
 		if (traced)
-			unpin_with(backend, number, false);
+			unpin(number, false);
 		else
-			unpin_untraced(backend, number);
+			unpin_untraced(number);
 		unpinned.last = number;
 		unpinned.count++;
 	}
@@ -654,13 +653,13 @@ static int __attribute__((noinline)) unpin_all(struct pdn_victims *victims)
 static int unpin_one(struct pdn_victims *victims)
 {
 	uint32_t number = victims->first;
-	const struct pdn_pin *pin = &pdn_details[number].pin;
+	const struct pindown_region *region = &pdn_regions[number];
 
 	PDN_POINT(END_TELLING, pdn_region_base_now(number));
 	unpin(number, false);
 	pdn_lock();
 	if (is_listed(victims)) {
-		pdn_account_unpins(pin->device, 1, pin->length);
+		pdn_account_unpins(region->device, 1, pdn_region_pin_length(region));
 		pdn_region_free(number);
 		end_list(victims);
 		pdn_wake_waiters();
@@ -688,13 +687,13 @@ int pdn_victims_dispatch_some(struct pdn_victims *victims)
 
 struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 {
-	const struct pdn_details *details = pdn_details_of(region);
-	bool whole = details->context && pdn_region_flags(region) & PDN_REGION_WINDOW;
+	void *context = pdn_region_context(region);
+	bool whole = context && pdn_region_flags(region) & PDN_REGION_WINDOW;
 
-	return (struct pdn_memory){.base = whole ? details->whole_base : region->base,
-				   .end = whole ? details->whole_end : region->end,
-				   .context = details->context,
-				   .device = details->pin.device};
+	return (struct pdn_memory){.base = whole ? pdn_rest_of(region)->whole_base : region->base,
+				   .end = whole ? pdn_rest_of(region)->whole_end : region->end,
+				   .context = context,
+				   .device = region->device};
 }
 
 /* Of the allocation that holds scope->begin: the first region there or behind is its, or none. */
@@ -788,7 +787,7 @@ static void collect(const struct pdn_scope *scope, struct pdn_victims *victims,
 /* 0: nobody unpins it any more, as its thread has ended in a callback. */
 static bool is_anothers(uint32_t number, uint32_t me)
 {
-	return pdn_details[number].killer && pdn_details[number].killer != me;
+	return pdn_regions[number].killer && pdn_regions[number].killer != me;
 }
 
 static bool is_under(uint32_t number, const struct pdn_scope *scope)
@@ -803,7 +802,7 @@ static bool __attribute__((noinline)) is_dying_under(const struct pdn_scope *sco
 	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_victims *v = ending; v; v = v->next)
-		for (uint32_t n = v->killer == me ? 0 : v->first; n; n = pdn_details[n].victim)
+		for (uint32_t n = v->killer == me ? 0 : v->first; n; n = pdn_regions[n].victim)
 			if (is_under(n, scope))
 				return true;
 	for (uint32_t n = dying.oldest; n; n = pdn_regions[n].newer)
@@ -842,8 +841,8 @@ void pdn_dying_drop_own(void)
 		else
 			v = &(*v)->next;
 	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
-		if (pdn_details[number].killer == me)
-			pdn_details[number].killer = 0;
+		if (pdn_regions[number].killer == me)
+			pdn_regions[number].killer = 0;
 }
 
 /*
@@ -886,7 +885,7 @@ static inline uint32_t fetch(uint64_t addr)
 		return number;
 	__builtin_prefetch(&self->holds[number]);
 	__builtin_prefetch(&pdn_briefs[number], 1);
-	__builtin_prefetch(&pdn_details[number], 1);
+	__builtin_prefetch(&pdn_regions[number], 1);
 	/*
 	 * Its neighbours in the queue. Relaxed: pairs with set_link() in evict.c; any value will
 	 * do.
@@ -905,8 +904,8 @@ static inline uint32_t fetch(uint64_t addr)
 static bool is_replaced_here(uint32_t number, const struct pdn_scope *scope)
 {
 	return pdn_region_is_replaced(number) && pdn_briefs[number].state == PDN_KEPT &&
-	       (pdn_details[number].flags & PDN_REGION_AWAITS ||
-		pdn_details[number].killer == pdn_my_tid()) &&
+	       (pdn_regions[number].flags & PDN_REGION_AWAITS ||
+		pdn_regions[number].killer == pdn_my_tid()) &&
 	       is_under(number, scope);
 }
 
@@ -924,7 +923,7 @@ static uint32_t next_replaced(const struct pdn_queue *queue, const struct pdn_sc
 static uint32_t next_replaced_ending(const struct pdn_scope *scope)
 {
 	for (const struct pdn_victims *v = ending; v; v = v->next)
-		for (uint32_t n = v->first; n; n = pdn_details[n].victim)
+		for (uint32_t n = v->first; n; n = pdn_regions[n].victim)
 			if (is_replaced_here(n, scope))
 				return n;
 	return next_replaced(&dying, scope);
@@ -936,7 +935,7 @@ static void keep_again(uint32_t number)
 	pdn_stop_awaiting(number);
 	pdn_pending_add(1);
 	pdn_hold(pdn_self_or_anonymous(), number);
-	pdn_details[number].killer = pdn_my_tid();
+	pdn_regions[number].killer = pdn_my_tid();
 	pdn_queue_append(&dying, number);
 }
 
@@ -956,7 +955,7 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 			number = next_replaced_ending(scope);
 		if (number) {
 			/* Relaxed: an object may just be made on it (discard() in attach.c). */
-			__atomic_store_n(&pdn_details[number].reason, (uint16_t)reason,
+			__atomic_store_n(&pdn_regions[number].reason, (uint8_t)reason,
 					 __ATOMIC_RELAXED);
 			pdn_objects_unlink(number, reason);
 		}

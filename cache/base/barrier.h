@@ -115,6 +115,13 @@ bool pdn_barrier_is_registered(void); /* or need not be */
  */
 void pdn_heavy_barrier(void);
 
+/*
+ * The same where the last thing that this thread did was a sequentially consistent
+ * read-modify-write: on some processors that is a full barrier already. true: no other thread has a
+ * record.
+ */
+bool pdn_heavy_barrier_after_change(void);
+
 /* Lock not held. If membarrier was refused, says so once. */
 void pdn_barrier_report(void);
 

@@ -154,11 +154,11 @@ static void populate(struct pdn_table *table)
 	table->populated += records;
 }
 
-uint32_t pdn_table_next(struct pdn_table *table)
+uint32_t pdn_table_grow(struct pdn_table *table)
 {
 	if (table->used + 1 >= table->usable && !grow(table))
 		return 0;
-	if (table->used + 1 >= table->populated)
+	if (!table->is_sparse && table->used + 1 >= table->populated)
 		populate(table);
 	return ++table->used;
 }

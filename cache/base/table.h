@@ -12,18 +12,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PDN_TABLE_MAX_COLUMNS 10
+#define PDN_TABLE_MAX_COLUMNS 11
 
 struct pdn_table {
 	/* Constant. */
 	size_t record_bytes;
 	unsigned columns;
+	bool is_sparse; /* not all records are ever written: none gets memory before */
 
 	char *records;
 	uint32_t *column[PDN_TABLE_MAX_COLUMNS];
 	uint32_t capacity, usable;
 	uint32_t used;	    /* numbers above it were never given out; number 0 never is */
-	uint32_t populated; /* records up to here have memory already */
+	uint32_t populated; /* records up to here have memory already; never beyond `usable` */
 };
 
 /*
@@ -37,7 +38,13 @@ bool pdn_tables_reserve(struct pdn_table *const *tables, unsigned count, uint32_
 uint32_t pdn_tables_plan(struct pdn_table *const *tables, unsigned count, uint32_t most);
 
 /* The next number that was never given out; 0 when the table is full or memory is short. */
-uint32_t pdn_table_next(struct pdn_table *table);
+uint32_t pdn_table_grow(struct pdn_table *table);
+static inline uint32_t pdn_table_next(struct pdn_table *table)
+{
+	if (__builtin_expect(table->used + 1 >= table->populated, 0))
+		return pdn_table_grow(table);
+	return ++table->used;
+}
 
 /* Takes back the last number that was given out. */
 void pdn_table_take_back(struct pdn_table *table);

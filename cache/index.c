@@ -216,7 +216,7 @@ static bool add_to_block(uint32_t region, uint64_t begin, uint64_t end)
 	return add_pages((struct pdn_leaf *)slot, region, begin, end);
 }
 
-static inline void remove_from_block(uint32_t region, uint64_t begin, uint64_t end)
+static void remove_from_block(uint32_t region, uint64_t begin, uint64_t end)
 {
 	struct pdn_mid *mid = pdn_index_root[begin >> PDN_MID_SHIFT];
 	uintptr_t slot = mid ? *pdn_index_slot(mid, begin) : 0;
@@ -236,10 +236,23 @@ static inline void remove_from_block(uint32_t region, uint64_t begin, uint64_t e
 
 /* ---- changes: lock held ------------------------------------------------------------------- */
 
-static void remove_up_to(uint32_t region, uint64_t base, uint64_t end)
+static void __attribute__((noinline)) remove_up_to(uint32_t region, uint64_t base, uint64_t end)
 {
 	for (uint64_t at = base; at < end; at = end_of(at, BLOCK_SPAN))
 		remove_from_block(region, at, least(end, end_of(at, BLOCK_SPAN)));
+}
+
+/* The usual case: it has a page for itself, with another region behind it. false: it has not. */
+static inline bool remove_page(uint32_t region, uint64_t base, uint64_t end)
+{
+	uintptr_t slot = *pdn_index_slot(pdn_index_root[base >> PDN_MID_SHIFT], base);
+	struct pdn_leaf *leaf = (struct pdn_leaf *)slot;
+
+	if (!slot || slot & PDN_ALONE_TAG || (base ^ (end - 1)) >= PAGE_SPAN ||
+	    *pdn_index_page(leaf, base) != region || !*pdn_index_page(leaf, base + PAGE_SPAN))
+		return false;
+	__atomic_store_n(pdn_index_page(leaf, base), 0, __ATOMIC_RELEASE);
+	return true;
 }
 
 bool pdn_index_insert(uint32_t region, uint64_t base, uint64_t end)
@@ -261,9 +274,7 @@ bool pdn_index_insert(uint32_t region, uint64_t base, uint64_t end)
 void pdn_index_remove(uint32_t region, uint64_t base, uint64_t end)
 {
 	change_begin();
-	if (__builtin_expect((base ^ (end - 1)) < BLOCK_SPAN, 1))
-		remove_from_block(region, base, end);
-	else
+	if (!remove_page(region, base, end))
 		remove_up_to(region, base, end);
 	change_end();
 }

@@ -306,14 +306,11 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  * release at the end of hold_if(): a hit that has ended has counted its hold. The state is this
  * thread's own store.
  */
-static void let_probes_pass(void)
+static void __attribute__((noinline)) let_probes_of_others_pass(void)
 {
-	/* A thread that gets its record from here on finds no live state. */
 	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
-	if (pdn_thread_is_alone())
-		return;
 	while ((t = pdn_walk_next(&walk))) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
@@ -323,6 +320,13 @@ static void let_probes_pass(void)
 		/* A few instructions, unless that thread has lost its processor in between. */
 		pdn_wait_for_reader(t, number);
 	}
+}
+
+/* If this thread is alone, another one that gets its record from here on finds no live state. */
+static inline void let_probes_pass(bool alone)
+{
+	if (!alone)
+		let_probes_of_others_pass();
 }
 
 /*
@@ -344,11 +348,11 @@ static void keep(uint32_t number)
 void pdn_victims_split_some(struct pdn_victims *victims)
 {
 	struct pdn_columns held;
-	bool objects = pdn_any_object_ever();
+	bool objects = pdn_any_object_ever(), alone;
 
-	pdn_heavy_barrier();
+	alone = pdn_heavy_barrier();
 	PDN_POINT(END_BARRIER, pdn_regions[victims->first].base);
-	let_probes_pass();
+	let_probes_pass(alone);
 	PDN_POINT(END_COUNTING, pdn_regions[victims->first].base);
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = victims->first; n; n = pdn_regions[n].victim)
@@ -370,12 +374,13 @@ void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
 {
 	struct sweep sweep = {.victims = victims, .reason = reason};
 	struct pdn_columns held;
+	bool alone;
 
 	for (uint32_t n = candidates; n; n = pdn_regions[n].victim)
 		set_state(n, PDN_DYING);
 	PDN_POINT(EVICT_MARKED, pdn_region_base_now(candidates));
-	pdn_heavy_barrier();
-	let_probes_pass();
+	alone = pdn_heavy_barrier();
+	let_probes_pass(alone);
 	PDN_POINT(EVICT_COUNTING, pdn_region_base_now(candidates));
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = candidates, next; n; n = next) {
@@ -656,7 +661,10 @@ static int unpin_one(struct pdn_victims *victims)
 	const struct pindown_region *region = &pdn_regions[number];
 
 	PDN_POINT(END_TELLING, pdn_region_base_now(number));
-	unpin(number, false);
+	if (pdn_tracing(PDN_EV_UNPIN))
+		unpin(number, false);
+	else
+		unpin_untraced(number);
 	pdn_lock();
 	if (is_listed(victims)) {
 		pdn_account_unpins(region->device, 1, pdn_region_pin_length(region));
@@ -994,14 +1002,14 @@ static int __attribute__((noinline))
 end_one(uint32_t number, const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	struct pdn_victims victims = {0};
-	bool wait;
+	bool wait, alone;
 
 	add(&victims, number, reason);
-	pdn_heavy_barrier();
+	alone = pdn_heavy_barrier();
 	PDN_POINT(END_BARRIER, pdn_regions[number].base);
-	let_probes_pass();
+	let_probes_pass(alone);
 	PDN_POINT(END_COUNTING, pdn_regions[number].base);
-	if (is_used(number)) {
+	if (__builtin_expect(pdn_region_in_use(number) || pdn_objects_hold(number, reason), 0)) {
 		keep(number);
 		victims.need_more = true;
 	}

@@ -373,22 +373,54 @@ static void discount_window(const struct pindown_region *region)
 		pdn_windows_remove(pdn_rest_of(region)->whole_base);
 }
 
-void pdn_region_free(uint32_t number)
+static inline void clear(uint32_t number)
 {
 	struct pindown_region *region = &pdn_regions[number];
 
-	if (region->flags & PDN_REGION_WINDOW)
+	if (__builtin_expect(region->flags & PDN_REGION_WINDOW, 0))
 		discount_window(region);
 	region->dmabuf_users = 0;
 	pdn_region_set_flags(region, 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
 	__atomic_store_n(&pdn_briefs[number].state, PDN_FREE, __ATOMIC_RELEASE);
+}
+
+static void give_back(uint32_t first, uint32_t last)
+{
+	pdn_regions[last].victim = free_list;
+	free_list = first;
+}
+
+/* With PINDOWN_DEBUG a record is used again later. */
+void pdn_region_free(uint32_t number)
+{
+	clear(number);
 	if (pdn_debugging)
 		number = pdn_misuse_delay_reuse(&resting, number);
-	if (!number)
+	if (number)
+		give_back(number, number);
+}
+
+static void __attribute__((noinline)) free_one_by_one(uint32_t first, uint32_t last)
+{
+	for (uint32_t n = first, next;; n = next) {
+		next = pdn_regions[n].victim;
+		pdn_region_free(n);
+		if (n == last)
+			return;
+	}
+}
+
+void pdn_regions_free(uint32_t first, uint32_t last)
+{
+	if (pdn_debugging) {
+		free_one_by_one(first, last);
 		return;
-	pdn_regions[number].victim = free_list;
-	free_list = number;
+	}
+	for (uint32_t n = first; n != last; n = pdn_regions[n].victim)
+		clear(n);
+	clear(last);
+	give_back(first, last);
 }
 
 uint32_t pdn_region_capacity(void)

@@ -227,10 +227,12 @@ void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
  */
 static void unpin(uint32_t number, bool was_kept)
 {
-	struct pdn_pin pin = pdn_region_pin(&pdn_regions[number]);
+	struct pdn_pin pin;
 	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
-	const struct pdn_backend *backend = pdn_backend_of(&pin);
+	const struct pdn_backend *backend;
 
+	pdn_region_copy_pin(&pdn_regions[number], &pin);
+	backend = pdn_backend_of(&pin);
 	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
 	if (backend)
 		backend->unpin(&pin);

@@ -38,11 +38,12 @@ static struct pdn_table rests = {.record_bytes = sizeof(union pdn_rest), .is_spa
 struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
 				     .columns = PDN_STRIPES_AT_FIRST};
 /*
- * There are as many object records as regions. If that is too few, objects/attach.c evicts for
- * more.
+ * Their numbers are those of regions, but for the last one. There are as many object records as
+ * regions. If that is too few, objects/attach.c evicts for more.
  */
 static struct pdn_table *const tables[] = {&table, &briefs, &backings, &rests, &pdn_object_table};
-#define TABLES (sizeof(tables) / sizeof(tables[0]))
+#define TABLES	   (sizeof(tables) / sizeof(tables[0]))
+#define OF_REGIONS (TABLES - 1)
 
 static uint32_t free_list;
 static struct pdn_resting resting; /* for PINDOWN_DEBUG */
@@ -152,28 +153,27 @@ bool pdn_region_stands(struct pindown_region *region)
 
 /* ---- what the record of a region says ------------------------------------------------------- */
 
-struct pdn_pin pdn_region_pin(const struct pindown_region *region)
+void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *pin)
 {
 	unsigned flags = pdn_region_flags(region);
-	struct pdn_pin pin = {
-		.base = pdn_region_pin_base(region),
-		.length = pdn_region_pin_length(region),
-		.device = region->device,
-		.fd = -1,
-		.word = __atomic_load_n(&region->word, __ATOMIC_RELAXED),
-		.word_value = __atomic_load_n(&region->word_value, __ATOMIC_RELAXED),
-		.spans = flags & PDN_REGION_SPANS,
-		.fell_back = flags & PDN_REGION_FELL_BACK,
-		.pcie = flags & PDN_REGION_PCIE,
-	};
 
+	pin->spans = flags & PDN_REGION_SPANS;
+	pin->fell_back = flags & PDN_REGION_FELL_BACK;
+	pin->pcie = flags & PDN_REGION_PCIE;
 	if (flags & PDN_REGION_BACKED) {
 		const struct pdn_backing *had = &pdn_backings[pdn_region_number(region)];
 
-		pin.fd = (int)had->descriptor - 1;
-		pin.fd_identity = had->fd_identity;
-		pin.handle = had->handle;
+		pin->fd = (int)had->descriptor - 1;
+		pin->fd_identity = had->fd_identity;
+		pin->handle = had->handle;
 	}
+}
+
+struct pdn_pin __attribute__((noinline)) pdn_region_pin(const struct pindown_region *region)
+{
+	struct pdn_pin pin;
+
+	pdn_region_copy_pin(region, &pin);
 	return pin;
 }
 
@@ -252,23 +252,6 @@ void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation 
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-/* All tables of which each region has a record. */
-static uint32_t next_of_all(void)
-{
-	static struct pdn_table *const all[] = {&table, &briefs, &backings, &rests};
-	uint32_t number = 0;
-
-	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		number = pdn_table_next(all[i]);
-		if (number)
-			continue;
-		while (i)
-			pdn_table_take_back(all[--i]);
-		return 0;
-	}
-	return number;
-}
-
 /* As many as the configuration asks for, or else a million. Fewer if address space is limited. */
 static uint32_t records_wanted(void)
 {
@@ -293,7 +276,7 @@ uint32_t pdn_region_alloc(void)
 	}
 	if (!table.capacity && !pdn_tables_reserve(tables, TABLES, records_wanted()))
 		return 0;
-	number = next_of_all();
+	number = pdn_tables_next(tables, OF_REGIONS);
 	if (number && !pdn_region_limit)
 		publish_table();
 	return number;
@@ -407,13 +390,9 @@ void pdn_region_trim(void)
 	forget_free();
 }
 
-/*
- * Another thread may have been about to take a record, and has taken one in some of the tables.
- * Which of the others were the parent's regions can't be told any more: treat all as such.
- */
+/* Which of them were the parent's regions can't be told any more: treat all as such. */
 void pdn_region_fork_child(void)
 {
-	table.used = briefs.used = backings.used = rests.used;
 	windows = 0;
 	pdn_windows_fork_child();
 	forget_free();

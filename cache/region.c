@@ -76,9 +76,36 @@ static void __attribute__((noinline, cold)) publish_table(void)
 }
 
 /*
- * The stripe is this thread's. Its counts of regions and of objects lie side by side. Not where
- * address space is limited: the program may need it.
+ * Threads that wanted memory for a stripe, and how many have to come before the system is asked
+ * again. After a refusal these are twice as many as before: each thread of a process that starts
+ * many would ask in vain. Relaxed: one that asks too early or too late makes no difference.
  */
+static uint32_t asked_for_stripes, ask_from;
+
+static bool is_worth_asking(void)
+{
+	return __atomic_fetch_add(&asked_for_stripes, 1, __ATOMIC_RELAXED) >=
+	       __atomic_load_n(&ask_from, __ATOMIC_RELAXED);
+}
+
+static void note_refusal(void)
+{
+	__atomic_store_n(&ask_from, 2 * __atomic_load_n(&asked_for_stripes, __ATOMIC_RELAXED),
+			 __ATOMIC_RELAXED);
+}
+
+/* Not where address space is limited: the program may need it. */
+static char *memory_for_stripe(size_t bytes)
+{
+	char *at = pdn_address_space_share() == UINT64_MAX ? pdn_reserve(bytes) : NULL;
+
+	if (!at || pdn_make_usable(at, bytes))
+		return at;
+	pdn_unreserve(at, bytes);
+	return NULL;
+}
+
+/* The stripe is this thread's. Its counts of regions and of objects lie side by side. */
 static bool give_memory(uint32_t stripe)
 {
 	size_t bytes = table.capacity * sizeof(uint32_t);
@@ -86,11 +113,15 @@ static bool give_memory(uint32_t stripe)
 
 	if (pdn_holds[stripe])
 		return true;
-	at = pdn_address_space_share() == UINT64_MAX ? pdn_reserve(2 * bytes) : NULL;
-	if (!at || !pdn_make_usable(at, 2 * bytes))
+	if (!is_worth_asking())
 		return false;
+	at = memory_for_stripe(2 * bytes);
+	if (!at) {
+		note_refusal();
+		return false;
+	}
 	/* Few counts are ever written in most processes. */
-	madvise(at, 2 * bytes, MADV_NOHUGEPAGE);
+	pdn_prefer_small(at, 2 * bytes);
 	/* Release: pairs with pdn_holds_any(), which finds zeroes there. */
 	__atomic_store_n(&pdn_object_holds[stripe], (uint32_t *)(void *)(at + bytes),
 			 __ATOMIC_RELEASE);
@@ -294,7 +325,7 @@ static void set_windows(uint32_t count)
 			 __ATOMIC_RELEASE);
 }
 
-/* Windows of mappings have no context: an unmap names their addresses. pdn_region_free() ends it. */
+/* Windows of mappings have no context: an unmap names their addresses. */
 static void count_window(const struct pindown_region *region)
 {
 	set_windows(windows + 1);

@@ -17,6 +17,8 @@
 #                           UCX=folder measures the UCX that is installed there
 #   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
+#   make analyse            runs the static analysers that are installed
+#   make mutate N=60        plants so many faults, one at a time: do tests notice?
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
 #   make uninstall          removes what make install with the same variables
@@ -98,7 +100,7 @@ CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
 # Scripts that look at what was built.
-CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms)
+CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms guide)
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -113,7 +115,7 @@ CHECK_CFLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 all:
-include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs tests/*))
+include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs packaging tests/*))
 
 ALL += $(B)/libpindown.so
 all: $(ALL)

@@ -30,10 +30,10 @@ extern struct pdn_counts {
 extern bool pdn_untold_process;
 extern uint64_t pdn_untold_devices;
 
-void pdn_account_pin(const struct pdn_details *details);
-void pdn_account_unpin(const struct pdn_details *details, bool was_kept);
-void pdn_account_out(const struct pdn_details *details, bool missed);
-void pdn_account_kept(const struct pdn_details *details);
+void pdn_account_pin(const struct pindown_region *region);
+void pdn_account_unpin(const struct pindown_region *region, bool was_kept);
+void pdn_account_out(const struct pindown_region *region, bool missed);
+void pdn_account_kept(const struct pindown_region *region);
 void pdn_account_pin_failure(void);
 void pdn_account_export_saved(void);
 void pdn_account_object_made(void);

@@ -106,8 +106,8 @@ static unsigned place_of(uint32_t number)
 /* `queue` as in pdn_details; `older` as in insert_behind(). */
 static void enter(uint32_t number, unsigned queue, uint32_t older)
 {
-	pdn_details[number].queue = (uint16_t)queue;
-	live[place_of(number)].bytes += pdn_details[number].pin.length;
+	pdn_details[number].queue = (uint8_t)queue;
+	live[place_of(number)].bytes += pdn_region_pin_length(&pdn_regions[number]);
 	insert_behind(&live[place_of(number)].queue, older, number);
 }
 
@@ -118,7 +118,7 @@ static void append(uint32_t number, unsigned queue)
 
 void pdn_queues_remove(uint32_t number)
 {
-	live[place_of(number)].bytes -= pdn_details[number].pin.length;
+	live[place_of(number)].bytes -= pdn_region_pin_length(&pdn_regions[number]);
 	pdn_queue_remove(&live[place_of(number)].queue, number);
 }
 
@@ -157,9 +157,9 @@ static uint32_t ghost_places
 static uint32_t ghosts_begin, ghosts_end;
 static uint64_t ghost_bytes;
 
-static uint64_t ghost_id(const struct pdn_details *details)
+static uint64_t ghost_id(const struct pindown_region *region)
 {
-	return details->buffer_id + details->pin.base;
+	return region->buffer_id + pdn_region_pin_base(region);
 }
 
 static uint32_t *ghost_place(uint64_t id)
@@ -173,16 +173,16 @@ static void forget(uint32_t place)
 	ghosts[place].id = ghosts[place].bytes = 0;
 }
 
-static void remember(const struct pdn_details *details)
+static void remember(const struct pindown_region *region)
 {
 	uint32_t place = ghosts_end++ % GHOSTS;
 
 	if (ghosts_end - ghosts_begin > GHOSTS)
 		forget(ghosts_begin++ % GHOSTS);
-	ghosts[place].id = ghost_id(details);
-	ghosts[place].bytes = details->pin.length;
-	*ghost_place(ghost_id(details)) = place;
-	ghost_bytes += details->pin.length;
+	ghosts[place].id = ghost_id(region);
+	ghosts[place].bytes = pdn_region_pin_length(region);
+	*ghost_place(ghost_id(region)) = place;
+	ghost_bytes += pdn_region_pin_length(region);
 	while (ghost_bytes > pdn_pinned_bytes())
 		forget(ghosts_begin++ % GHOSTS);
 }
@@ -221,17 +221,17 @@ void pdn_queues_fork_child(void)
 
 static bool is_there(uint32_t number, int place)
 {
-	const struct pdn_pin *pin = &pdn_details[number].pin;
+	const struct pindown_region *region = &pdn_regions[number];
 
 	switch (place) {
 	case -1:
 		return true;
 	case PDN_WITH_DMABUF:
-		return pin->fd >= 0;
+		return pdn_region_fd(region) >= 0;
 	case PDN_WITH_OBJECTS:
 		return pdn_first_object(number);
 	default:
-		return pin->device == place;
+		return region->device == place;
 	}
 }
 
@@ -447,7 +447,7 @@ static bool is_idle_enough(struct shortage shortage, int place)
 		next = pdn_queues_next(n);
 		if (!is_there(n, place) || set_aside(n))
 			continue;
-		shortage.bytes = above(shortage.bytes, pdn_details[n].pin.length);
+		shortage.bytes = above(shortage.bytes, pdn_region_pin_length(&pdn_regions[n]));
 		shortage.regions = above(shortage.regions, 1);
 	}
 	return is_none(&shortage);
@@ -552,7 +552,7 @@ bool pdn_evict_for(struct pdn_pressure *pressure)
 	again = may_evict(pressure) && pdn_evict_one(&victims, pressure->place);
 	if (again) {
 		pressure->regions++;
-		pressure->bytes += pdn_details[victims.first].pin.length;
+		pressure->bytes += pdn_region_pin_length(&pdn_regions[victims.first]);
 	} else {
 		again = pdn_dying_any();
 		pressure->would_wait = again && pressure->nowait;
@@ -573,7 +573,7 @@ uint64_t pdn_idle_bytes(int device, uint64_t enough)
 	for (uint32_t n = pdn_queues_first(), next; n && bytes < enough; n = next) {
 		next = pdn_queues_next(n);
 		if (is_there(n, device) && !set_aside(n))
-			bytes += pdn_details[n].pin.length;
+			bytes += pdn_region_pin_length(&pdn_regions[n]);
 	}
 	pdn_unlock();
 	return bytes;
@@ -626,7 +626,7 @@ void pdn_give_back(uint64_t bytes)
 
 		pdn_lock();
 		if (pdn_evict_one(&victims, -1))
-			given += pdn_details[victims.first].pin.length;
+			given += pdn_region_pin_length(&pdn_regions[victims.first]);
 		else
 			given = bytes;
 		pdn_unlock();

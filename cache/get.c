@@ -462,13 +462,13 @@ PDN_EXPORT size_t pindown_region_length(const struct pindown_region *region)
 PDN_EXPORT uint64_t pindown_region_pin_base(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->pin.base;
+	return pdn_region_pin_base(region);
 }
 
 PDN_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->pin.length;
+	return pdn_region_pin_length(region);
 }
 
 PDN_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
@@ -480,13 +480,13 @@ PDN_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region
 PDN_EXPORT void *pindown_region_context(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->context;
+	return pdn_region_context(region);
 }
 
 PDN_EXPORT int pindown_region_device(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->pin.device;
+	return region->device;
 }
 
 PDN_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)

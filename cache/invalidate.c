@@ -52,11 +52,11 @@ static void set_state(uint32_t number, enum pdn_state state)
 void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
 {
 	struct pindown_region *region = &pdn_regions[number];
-	struct pdn_details *details = &pdn_details[number];
+	struct pindown_region *details = region;
 	bool missed = victims->missed && !pdn_region_is_volatile(region);
 
 	pdn_pending_add(1);
-	details->reason = (uint16_t)reason;
+	details->reason = (uint8_t)reason;
 	details->killer = pdn_my_tid();
 	pdn_region_set_flags(region, details->flags | (missed ? PDN_REGION_MISSED : 0) |
 					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
@@ -161,7 +161,10 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  */
 static void let_probes_pass(void)
 {
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk))) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||
@@ -227,13 +230,14 @@ void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
  */
 static void unpin(uint32_t number, bool was_kept)
 {
-	struct pdn_pin *pin = &pdn_details[number].pin;
+	struct pdn_pin pin = pdn_region_pin(&pdn_regions[number]);
 	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
-	const struct pdn_backend *backend = pdn_backend_of(pin);
+	const struct pdn_backend *backend = pdn_backend_of(&pin);
 
 	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
 	if (backend)
-		backend->unpin(pin);
+		backend->unpin(&pin);
+	pdn_region_drop_dmabuf(&pdn_regions[number]);
 	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
 	if (pdn_tracing(PDN_EV_UNPIN))
 		pdn_trace_about(PDN_EV_UNPIN, &pdn_regions[number], 0,
@@ -401,13 +405,13 @@ int pdn_victims_dispatch_some(struct pdn_victims *victims)
 
 struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 {
-	const struct pdn_details *details = pdn_details_of(region);
-	bool whole = details->context && pdn_region_flags(region) & PDN_REGION_WINDOW;
+	void *context = pdn_region_context(region);
+	bool whole = context && pdn_region_flags(region) & PDN_REGION_WINDOW;
 
-	return (struct pdn_memory){.base = whole ? details->whole_base : region->base,
-				   .end = whole ? details->whole_end : region->end,
-				   .context = details->context,
-				   .device = details->pin.device};
+	return (struct pdn_memory){.base = whole ? pdn_rest_of(region)->whole_base : region->base,
+				   .end = whole ? pdn_rest_of(region)->whole_end : region->end,
+				   .context = context,
+				   .device = region->device};
 }
 
 /* Of the allocation that holds scope->begin: the first region there or behind is its, or none. */
@@ -623,7 +627,7 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 			number = next_replaced(&dying, scope);
 		if (number) {
 			/* Relaxed: an object may just be made on it (discard() in attach.c). */
-			__atomic_store_n(&pdn_details[number].reason, (uint16_t)reason,
+			__atomic_store_n(&pdn_details[number].reason, (uint8_t)reason,
 					 __ATOMIC_RELAXED);
 			pdn_objects_unlink(number, reason);
 		}

@@ -530,7 +530,7 @@ static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_vic
 			continue;
 		}
 		/* A settled region may have used its uses up, and has been used all the same. */
-		if (!uses && pdn_details[number].queue & PDN_QUEUE_SETTLED)
+		if (!uses && pdn_regions[number].queue & PDN_QUEUE_SETTLED)
 			uses = 1;
 		if (uses > used)
 			used = uses;
@@ -557,7 +557,6 @@ static bool insert(struct attempt *a)
 	const struct pdn_memory *memory = &a->what.memory;
 	uint32_t number = pdn_region_alloc();
 	struct pindown_region *region = &pdn_regions[number];
-	struct pdn_details *details = &pdn_details[number];
 	struct pdn_brief *brief = &pdn_briefs[number];
 
 	if (!number)
@@ -568,33 +567,12 @@ static bool insert(struct attempt *a)
 	}
 	if (pdn_is_volatile(memory->base, memory->end))
 		a->flags |= PDN_REGION_VOLATILE;
-	details->buffer_id = a->what.buffer_id;
-	details->context = memory->context;
-	if (a->what.others) {
-		a->flags |= PDN_REGION_SPANS;
-		details->others = a->what.others;
-	} else if (a->what.is_window && memory->context) {
-		details->whole_end = a->what.whole_end;
-	} else {
-		details->pool = a->what.pool;
-	}
-	details->whole_base = a->what.whole_base;
-	if (a->what.is_window) {
-		a->flags |= PDN_REGION_WINDOW;
-		pdn_region_count_window(details);
-	}
-	details->pin = a->pin;
-	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
-	__atomic_store_n(&region->word_value, a->pin.word_value, __ATOMIC_RELAXED);
-	pdn_region_set_flags(region, a->flags);
-	details->reason = 0;
-	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
-	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
+	pdn_region_fill(region, &a->what, &a->pin, a->flags);
 	set_pages(brief, region);
 	pdn_queues_add(number);
 	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
 	pdn_occupied_add(1);
-	pdn_account_pin(details);
+	pdn_account_pin(region);
 	pdn_hold(pdn_self_or_anonymous(), number);
 	/* Release: pairs with get.c's acquire. A hit that finds it live finds all of the above. */
 	__atomic_store_n(&brief->state, pdn_state_for(a->flags & PDN_REGION_VOLATILE),

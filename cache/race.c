@@ -53,10 +53,12 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 		__atomic_fetch_add(&recordless, 1, __ATOMIC_SEQ_CST);
 		return RECORDLESS;
 	}
+	if (self->guard_depth == PDN_NO_GUARD_YET)
+		pdn_thread_frees(self);
 	if (pdn_guard_has_slot(self))
 		return pdn_guard_fill(self, scope->kind, begin_of(scope), scope->end,
 				      scope->device);
-	depth = self->guard_depth++;
+	depth = (unsigned)self->guard_depth++;
 	pdn_publish32(&self->guards[PDN_GUARDS - 1].kind, PDN_GUARD_ALL, &self->patience);
 	return depth;
 }
@@ -72,9 +74,9 @@ void pdn_ended(pdn_guard guard)
 	/*
 	 * A fork inside the guarded call leaves a child whose record was wiped, or that has none.
 	 */
-	if (!self || self->guard_depth == 0)
+	if (!self || self->guard_depth <= 0)
 		return;
-	self->guard_depth = (uint8_t)guard;
+	self->guard_depth = (int32_t)guard;
 	PDN_POINT(FREE_ENDED, guard < PDN_GUARDS ? self->guards[guard].begin : 0);
 	/*
 	 * Release: a thread that sees the guard down sees what the driver's free did before. A
@@ -125,10 +127,12 @@ enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory)
 {
 	const struct pdn_thread *self = pdn_self();
 	enum pdn_guarded found = PDN_UNGUARDED;
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
 
 	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
 		found = PDN_GUARDED;
-	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+	while ((t = pdn_walk_next_that_frees(&walk)))
 		if (thread_guards(t, memory)) {
 			if (t == self)
 				return PDN_GUARDED_BY_SELF;
@@ -145,7 +149,10 @@ static bool guards_any(const struct pdn_thread *thread)
 
 static bool __attribute__((noinline)) any_guards_any(void)
 {
-	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next_that_frees(&walk)))
 		if (guards_any(t))
 			return true;
 	return false;

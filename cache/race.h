@@ -61,7 +61,7 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope);
 static inline pdn_guard pdn_guard_fill(struct pdn_thread *self, enum pdn_guard_kind kind,
 				       uint64_t begin, uint64_t end, int32_t device)
 {
-	unsigned depth = self->guard_depth++;
+	unsigned depth = (unsigned)self->guard_depth++;
 	struct pdn_guard_slot *slot = &self->guards[depth];
 
 	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
@@ -74,7 +74,7 @@ static inline pdn_guard pdn_guard_fill(struct pdn_thread *self, enum pdn_guard_k
 /* If not, pdn_guard_up() takes care of it. */
 static inline bool pdn_guard_has_slot(const struct pdn_thread *self)
 {
-	return self && self->guard_depth < PDN_GUARDS;
+	return self && (uint32_t)self->guard_depth < PDN_GUARDS;
 }
 
 enum pdn_guarded { PDN_UNGUARDED, PDN_GUARDED, PDN_GUARDED_BY_SELF };

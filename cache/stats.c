@@ -109,7 +109,10 @@ static void add_counters(struct pdn_counters *sum, const struct pdn_counters *co
 
 static void RARE add_counters_of_threads(struct pdn_counters *sum)
 {
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk)))
 		/* As in pdn_counter_sum(). */
 		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life &&
 		    !__atomic_load_n(&t->in_page, __ATOMIC_RELAXED))

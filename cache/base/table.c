@@ -158,7 +158,7 @@ uint32_t pdn_table_grow(struct pdn_table *table)
 {
 	if (table->used + 1 >= table->usable && !grow(table))
 		return 0;
-	if (table->used + 1 >= table->populated)
+	if (!table->is_sparse && table->used + 1 >= table->populated)
 		populate(table);
 	return ++table->used;
 }

@@ -12,12 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PDN_TABLE_MAX_COLUMNS 10
+#define PDN_TABLE_MAX_COLUMNS 11
 
 struct pdn_table {
 	/* Constant. */
 	size_t record_bytes;
 	unsigned columns;
+	bool is_sparse; /* not all records are ever written: none gets memory before */
 
 	char *records;
 	uint32_t *column[PDN_TABLE_MAX_COLUMNS];

@@ -153,6 +153,27 @@ static inline uint32_t pdn_object_number(const struct pindown_object *object)
 	return (uint32_t)(object - pdn_objects);
 }
 
+/* ---- owners.c: lock held -------------------------------------------------------------------- */
+
+/*
+ * A new object's record is to be found by its consumer and owner, or is not any more. false: there
+ * is no room.
+ */
+bool pdn_owner_enter(uint32_t number, uint32_t consumer, uint64_t owner);
+void pdn_owner_leave(uint32_t number);
+
+/* Which objects: all of a consumer, or those of one of its owners. */
+struct pdn_selection {
+	uint32_t consumer;
+	const uint64_t *owner; /* NULL: all */
+};
+
+/* These, also those that are being made (FREE), without those that were retired; 0: no more. */
+uint32_t pdn_first_selected(const struct pdn_selection *selection);
+uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t number);
+
+void pdn_owners_fork_child(void);
+
 /* ---- object.c: the table; lock held ------------------------------------------------------- */
 
 uint32_t pdn_object_alloc(void);

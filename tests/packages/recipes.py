@@ -33,7 +33,8 @@ def dry_run(what, arguments):
 
 # ---- Spack ---------------------------------------------------------------------------------------
 
-SPEC = re.compile(r"[a-z0-9-]*(@[0-9a-z.:=]+)?([+~][a-z_]+)*( ?(target|platform|%)=?[a-z0-9_:.]+)?$")
+SPEC = re.compile(r"[a-z0-9-]*(@[0-9a-z.:=]+)?([+~][a-z_]+)*"
+                  r"( ?(target|platform|%)=?[a-z0-9_:.]+)?$")
 seen = {"version": [], "variant": [], "when": [], "depends_on": []}
 
 

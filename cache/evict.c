@@ -138,6 +138,8 @@ void pdn_queues_left(const struct pdn_leaving *leaving)
 	if (!leaving->count)
 		return;
 	place = place_of(leaving->first);
+	if (place == HELD)
+		next_held = 0; /* it may be one of them */
 	live[place].bytes -= leaving->bytes;
 	remove_run(&live[place].queue, leaving->first, leaving->last, leaving->count);
 }

@@ -164,10 +164,13 @@ static void share_counts(uint32_t *const *counts, uint32_t stripe, uint32_t used
 	}
 }
 
-/* As many times what a sum pays for a stripe. A page that was never touched costs a fault. */
+/*
+ * As many times what a sum pays for a stripe. A page that was never touched costs a fault. With few
+ * regions it is less than what the thread has cost.
+ */
 static uint32_t cost_of_sharing(void)
 {
-	return table.used / 64 + table.used / 1024 * 64;
+	return table.used <= 4096 ? 0 : table.used / 64 + table.used / 1024 * 64;
 }
 
 /*
@@ -177,11 +180,13 @@ static uint32_t cost_of_sharing(void)
 static void __attribute__((noinline)) share_orphans(void)
 {
 	static uint64_t paid;
+	const unsigned at_a_time = 16;
 	uint32_t stripe = PDN_STRIPE_SHARED;
 
 	paid += __atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED);
-	while (paid > cost_of_sharing() &&
-	       (stripe = pdn_thread_take_orphan()) != PDN_STRIPE_SHARED) {
+	for (unsigned i = 0; i < at_a_time && paid > cost_of_sharing() &&
+			     (stripe = pdn_thread_take_orphan()) != PDN_STRIPE_SHARED;
+	     i++) {
 		paid -= cost_of_sharing() + 1;
 		pdn_thread_use_shared_stripe();
 		share_counts(pdn_holds, stripe, table.used);

@@ -198,12 +198,12 @@ START_TEST(instructions_of_a_miss)
 
 	setenv("PINDOWN_BACKEND", "none", 1);
 	pdn_find_driver_symbol = plain_symbol;
-	few = length_of(step_misses, 10);
-	many = length_of(step_misses, 30);
+	few = length_of(step_misses, 4);
+	many = length_of(step_misses, 12);
 	ck_assert_int_eq(pindown_stats(&stats, sizeof(stats), -1), PINDOWN_OK);
-	ck_assert_uint_eq(stats.regions, 30);
-	printf("instructions for each miss: %u\n", (many - few) / 20);
-	ck_assert_uint_le((many - few) / 20, MISS_LIMIT);
+	ck_assert_uint_eq(stats.regions, 12);
+	printf("instructions for each miss: %u\n", (many - few) / 8);
+	ck_assert_uint_le((many - few) / 8, MISS_LIMIT);
 }
 END_TEST
 

@@ -172,14 +172,16 @@ static inline void *pdn_region_pool(const struct pindown_region *region)
 }
 
 /* Whole pages, whose memory ends with the region's. */
-static inline uint64_t pdn_region_pin_base(const struct pindown_region *region)
+static inline __attribute__((always_inline)) uint64_t
+pdn_region_pin_base(const struct pindown_region *region)
 {
-	return pdn_region_flags(region) & PDN_REGION_PIECE
-		       ? pdn_rest_of(region)->pin_base
-		       : region->base & -(uint64_t)PINDOWN_PAGE_SIZE;
+	if (__builtin_expect(pdn_region_flags(region) & PDN_REGION_PIECE, 0))
+		return pdn_rest_of(region)->pin_base;
+	return region->base & -(uint64_t)PINDOWN_PAGE_SIZE;
 }
 
-static inline uint64_t pdn_region_pin_length(const struct pindown_region *region)
+static inline __attribute__((always_inline)) uint64_t
+pdn_region_pin_length(const struct pindown_region *region)
 {
 	return ((region->end + PINDOWN_PAGE_SIZE - 1) & -(uint64_t)PINDOWN_PAGE_SIZE) -
 	       pdn_region_pin_base(region);
@@ -193,7 +195,28 @@ static inline int pdn_region_fd(const struct pindown_region *region)
 		       : -1;
 }
 
-/* The pin as the backends know it. */
+/*
+ * The pin as the backends know it. Relaxed: word_value may be renewed without the lock, see
+ * pdn_region_stands().
+ */
+void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *pin);
+
+static inline void pdn_region_copy_pin(const struct pindown_region *region, struct pdn_pin *pin)
+{
+	*pin = (struct pdn_pin){
+		.base = pdn_region_pin_base(region),
+		.length = pdn_region_pin_length(region),
+		.device = region->device,
+		.fd = -1,
+		.word = __atomic_load_n(&region->word, __ATOMIC_RELAXED),
+		.word_value = __atomic_load_n(&region->word_value, __ATOMIC_RELAXED),
+	};
+	if (pdn_region_flags(region) &
+	    (PDN_REGION_SPANS | PDN_REGION_FELL_BACK | PDN_REGION_PCIE | PDN_REGION_BACKED))
+		pdn_region_add_to_pin(region, pin);
+}
+
+/* The same, where it is not all that counts. */
 struct pdn_pin pdn_region_pin(const struct pindown_region *region);
 
 /* Lock held. It has this descriptor now. */
@@ -221,6 +244,8 @@ extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPE
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
+/* The same for a list of them, linked through ->victim; each is idle and unpinned. */
+void pdn_regions_free(uint32_t first, uint32_t last);
 /* Are there any, also kept ones? Exact with the lock held. */
 static inline bool pdn_region_any_window(void)
 {
@@ -351,6 +376,49 @@ static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 			if (column)
 				sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
 		}
+	return sum != 0;
+}
+
+/*
+ * The same of several, with one look at which stripes there are. The lock is held meanwhile: no
+ * stripe's counts are moved.
+ */
+#define PDN_COLUMNS 32u
+struct pdn_columns {
+	uint32_t count; /* more: too many to be listed */
+	uint32_t *const *counts;
+	const uint32_t *column[PDN_COLUMNS];
+};
+
+static inline void pdn_columns_of(struct pdn_columns *columns, uint32_t *const *counts)
+{
+	uint32_t words = __atomic_load_n(&pdn_stripe_words, __ATOMIC_SEQ_CST);
+
+	columns->count = 0;
+	columns->counts = counts;
+	for (uint32_t w = 0; w < words; w++, counts += 64)
+		for (uint64_t left = __atomic_load_n(&pdn_stripes[w], __ATOMIC_SEQ_CST); left;
+		     left &= left - 1) {
+			const uint32_t *column =
+				__atomic_load_n(&counts[__builtin_ctzll(left)], __ATOMIC_ACQUIRE);
+
+			if (!column)
+				continue;
+			if (columns->count < PDN_COLUMNS)
+				columns->column[columns->count] = column;
+			columns->count++;
+		}
+}
+
+static inline bool pdn_columns_any(const struct pdn_columns *columns, uint32_t number)
+{
+	uint32_t sum =
+		columns->count ? __atomic_load_n(&columns->column[0][number], __ATOMIC_SEQ_CST) : 0;
+
+	if (__builtin_expect(columns->count > PDN_COLUMNS, 0))
+		return pdn_holds_any(columns->counts, number);
+	for (uint32_t c = 1; __builtin_expect(c < columns->count, 0); c++)
+		sum += __atomic_load_n(&columns->column[c][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }
 

@@ -184,26 +184,29 @@ static void __attribute__((noinline)) pay_for_others(void)
  * Our stores, whatever their order, come before the look at which other threads exist, and which
  * side pays.
  */
-void pdn_heavy_barrier(void)
+static inline bool pay_unless_alone(void)
+{
+	bool alone = pdn_thread_is_alone();
+
+	if (!alone)
+		pay_for_others();
+	return alone;
+}
+
+bool pdn_heavy_barrier(void)
 {
 	pdn_full_fence();
-	if (!pdn_thread_is_alone())
-		pay_for_others();
+	return pay_unless_alone();
 }
 
 bool pdn_heavy_barrier_after_change(void)
 {
-	bool alone;
-
 #if defined(__x86_64__)
 	__atomic_signal_fence(__ATOMIC_SEQ_CST); /* a locked instruction is a full fence */
 #else
 	pdn_full_fence();
 #endif
-	alone = pdn_thread_is_alone();
-	if (!alone)
-		pay_for_others();
-	return alone;
+	return pay_unless_alone();
 }
 
 /*

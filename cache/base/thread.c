@@ -493,8 +493,7 @@ struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before)
 	return NULL;
 }
 
-/* All holds of a thread that has ended are seen: the loads are acquires, too. */
-static bool __attribute__((noinline, cold)) is_alone_in_all_blocks(void)
+static bool __attribute__((noinline)) is_alone_in_all_blocks(void)
 {
 	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *first = pdn_walk_next(&walk);
@@ -502,15 +501,18 @@ static bool __attribute__((noinline, cold)) is_alone_in_all_blocks(void)
 	return !first || (first == pdn_self_tls && !pdn_walk_next(&walk));
 }
 
-/* Each pin asks. As a walk, but short while all records are in the first block. */
+/*
+ * All holds of a thread that has ended are seen: the loads are acquires, too. Most processes have
+ * one block; it and the groups are loaded in the order of a walk.
+ */
 bool pdn_thread_is_alone(void)
 {
+	const struct pdn_thread *self = pdn_self_tls;
 	uint64_t owned = owned_or_frees(0, false);
 
 	if (__atomic_load_n(&record_groups_used, __ATOMIC_SEQ_CST))
 		return is_alone_in_all_blocks();
-	return !owned ||
-	       (!(owned & (owned - 1)) && pdn_self_tls == &first_block[__builtin_ctzll(owned)]);
+	return !(owned & ~(self ? bit_of(self) : 0));
 }
 
 bool pdn_thread_waits(uint32_t tid)

@@ -75,6 +75,12 @@ static inline uint32_t pdn_first_object(uint32_t region)
 		       : 0;
 }
 
+/* Was there ever an object? As above: also for the thread that has ended a region, of that one. */
+static inline bool pdn_any_object_ever(void)
+{
+	return __atomic_load_n(&pdn_objects, __ATOMIC_RELAXED) != NULL;
+}
+
 /* Relaxed: constant from LIVE on, and visible once the record was found. */
 static inline bool pdn_object_is(const struct pindown_object *object, uint32_t consumer,
 				 const struct pindown_key *key)

@@ -115,11 +115,15 @@ class Reach:
                 f'{sum(len(lines) for _, lines in known["files"].values())} lines'
                 f'{"" if known["status"] in (0, 77) else ", status " + str(known["status"])}')
 
+    def base_path(self, file):
+        """A source in which faults are planted."""
+        return os.path.join(os.path.dirname(self.folder), 'base', file)
+
     def _line_then(self, file, then, line):
         """The line of the source that the map was made with."""
         key = file, then
         if key not in self.moved:
-            now = read(os.path.join(TOP, file))
+            now = read(self.base_path(file))
             if digest(now) == then:
                 self.moved[key] = None
             else:

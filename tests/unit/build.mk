@@ -44,7 +44,8 @@ $(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_thre
 	ALL_LDFLAGS += -Wl,--wrap=syscall
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
-$(B)/unit/test_refused $(B)/unit/test_scale_volatile: $(call unit_support,refuse)
+$(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_threads: \
+	$(call unit_support,refuse)
 
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)

@@ -17,6 +17,7 @@
 #include "cache/base/thread.h"
 #include "cache/region.h"
 #include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/refuse.h"
 #include "tests/unit/support/stepping.h"
 
 #define AT(i) (BASE + MIB(2) * (i))
@@ -435,6 +436,115 @@ START_TEST(holds_in_all_stripes_are_counted)
 }
 END_TEST
 
+/* ---- no memory for them ---- */
+
+struct refused {
+	unsigned call; /* system call that fails in the thread; 0: none */
+	bool can_refuse, own, keeps_errno;
+};
+
+static void ask_while_refused(void *arg)
+{
+	struct refused *what = arg;
+	pindown_region *region;
+	bool found;
+
+	what->can_refuse = !what->call || refuse_system_call(what->call, EPERM);
+	errno = ERANGE;
+	/* No assertion of Check, which takes memory itself. */
+	found = pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK;
+	what->keeps_errno = errno == ERANGE;
+	what->own = pdn_self()->stripe != PDN_STRIPE_SHARED;
+	ck_assert(found);
+	pindown_put(region);
+}
+
+static struct refused ask_without(unsigned call)
+{
+	struct refused what = {.call = call};
+
+	in_other_thread(ask_while_refused, &what);
+	ck_assert(what.keeps_errno);
+	return what;
+}
+
+static uint64_t address_space(void)
+{
+	unsigned long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+	fclose(file);
+	return pages * 4096ull;
+}
+
+static void does_nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* The address space is given back, and each thread has its errno, whatever the system refuses. */
+START_TEST(threads_whose_counts_get_no_memory)
+{
+	const unsigned many = 64;
+	uint64_t before;
+
+	begin();
+	ck_assert(has_own_counts());
+	start(0, PDN_STRIPES_AT_FIRST - 1);
+	in_other_thread(does_nothing, NULL); /* for a stack, which those to come use again */
+	before = address_space();
+	for (unsigned i = 0; i < many; i++) {
+		struct refused what = ask_without(SYS_mprotect);
+
+		if (!what.can_refuse) {
+			skip_test("no seccomp filter can be installed here");
+			break;
+		}
+		ck_assert(!what.own);
+	}
+	/* One stripe's counts would take twice four bytes for each region that there may be. */
+	ck_assert_uint_lt(address_space() - before, stats().max_regions * 8);
+	end(0, PDN_STRIPES_AT_FIRST - 1);
+}
+END_TEST
+
+/* The system is asked again, but not for each thread. */
+START_TEST(memory_that_was_refused_comes_later)
+{
+	unsigned turns = 0;
+
+	begin();
+	ck_assert(has_own_counts());
+	start(0, PDN_STRIPES_AT_FIRST - 1);
+	for (unsigned i = 0; i < 5; i++)
+		if (!ask_without(SYS_mprotect).can_refuse) {
+			skip_test("no seccomp filter can be installed here");
+			turns = 1;
+			break;
+		}
+	while (!ask_without(0).own)
+		turns++;
+	ck_assert_uint_ge(turns, 1);
+	ck_assert_uint_le(turns, 12);
+	end(0, PDN_STRIPES_AT_FIRST - 1);
+}
+END_TEST
+
+START_TEST(counts_without_advice_for_their_pages)
+{
+	begin();
+	ck_assert(has_own_counts());
+	start(0, PDN_STRIPES_AT_FIRST - 1);
+	if (ask_without(SYS_madvise).can_refuse)
+		ck_assert(ask_without(0).own);
+	else
+		skip_test("no seccomp filter can be installed here");
+	end(0, PDN_STRIPES_AT_FIRST - 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: threads that came and went");
@@ -459,5 +569,8 @@ int main(void)
 	tcase_add_test(tc, idle_threads_leave_others_counts_of_their_own);
 	tcase_add_test(tc, a_thread_that_shares_gets_counts_of_its_own);
 	tcase_add_test(tc, holds_in_all_stripes_are_counted);
+	tcase_add_test(tc, threads_whose_counts_get_no_memory);
+	tcase_add_test(tc, memory_that_was_refused_comes_later);
+	tcase_add_test(tc, counts_without_advice_for_their_pages);
 	return run_suite(suite);
 }

@@ -23,15 +23,17 @@ static void add_pin(struct pdn_account *account, uint64_t bytes)
 		account->peak_bytes = account->bytes;
 }
 
-static void add_unpin(struct pdn_account *account, uint64_t bytes, bool was_kept)
+static void add_unpins(struct pdn_account *account, uint32_t count, uint64_t bytes)
 {
-	account->unpins++;
-	account->regions--;
+	account->unpins += count;
+	account->regions -= count;
 	account->bytes -= bytes;
-	if (was_kept) {
-		account->kept_regions--;
-		account->kept_bytes -= bytes;
-	}
+}
+
+static void add_no_longer_kept(struct pdn_account *account, uint64_t bytes)
+{
+	account->kept_regions--;
+	account->kept_bytes -= bytes;
 }
 
 static void add_kept(struct pdn_account *account, uint64_t bytes)
@@ -40,12 +42,12 @@ static void add_kept(struct pdn_account *account, uint64_t bytes)
 	account->kept_bytes += bytes;
 }
 
-static void add_out(struct pdn_account *account, bool evicted)
+static void add_outs(struct pdn_account *account, uint32_t count, bool evicted)
 {
 	if (evicted)
-		account->evictions++;
+		account->evictions += count;
 	else
-		account->invalidations++;
+		account->invalidations += count;
 }
 
 static bool has_account(int device)
@@ -91,14 +93,25 @@ void pdn_account_pin(const struct pindown_region *region)
 	}
 }
 
+void pdn_account_unpins(int device, uint32_t count, uint64_t bytes)
+{
+	struct pdn_account *own = changing(device);
+
+	add_unpins(&pdn_total, count, bytes);
+	if (own)
+		add_unpins(own, count, bytes);
+}
+
 void pdn_account_unpin(const struct pindown_region *region, bool was_kept)
 {
-	struct pdn_account *own = changing(region->device);
 	uint64_t bytes = pdn_region_pin_length(region);
 
-	add_unpin(&pdn_total, bytes, was_kept);
-	if (own)
-		add_unpin(own, bytes, was_kept);
+	pdn_account_unpins(region->device, 1, bytes);
+	if (!was_kept)
+		return;
+	add_no_longer_kept(&pdn_total, bytes);
+	if (has_account(region->device))
+		add_no_longer_kept(&pdn_devices[region->device], bytes);
 }
 
 void pdn_account_kept(const struct pindown_region *region)
@@ -112,17 +125,23 @@ void pdn_account_kept(const struct pindown_region *region)
 }
 
 /* The page shows it with the next change: at once the region is unpinned or kept. */
+void pdn_account_outs(int device, uint32_t count, enum pindown_reason reason)
+{
+	bool evicted = reason == PINDOWN_REASON_EVICTED;
+
+	if (reason == PINDOWN_REASON_FLUSHED)
+		return;
+	add_outs(&pdn_total, count, evicted);
+	if (has_account(device))
+		add_outs(&pdn_devices[device], count, evicted);
+}
+
 void pdn_account_out(const struct pindown_region *region, bool missed)
 {
-	bool evicted = region->reason == PINDOWN_REASON_EVICTED;
-
 	pdn_counts.missed_invalidations += missed;
 	pdn_untold_process |= missed;
-	if (region->reason == PINDOWN_REASON_FLUSHED || region->flags & PDN_REGION_REPLACED)
-		return;
-	add_out(&pdn_total, evicted);
-	if (has_account(region->device))
-		add_out(&pdn_devices[region->device], evicted);
+	if (!(region->flags & PDN_REGION_REPLACED))
+		pdn_account_outs(region->device, 1, (enum pindown_reason)region->reason);
 }
 
 void pdn_account_pin_failure(void)

@@ -114,6 +114,7 @@ PDN_EXPORT int pindown_consumer_stats(int id, struct pindown_consumer_stats *sta
 	PDN_UNCANCELLED;
 	struct pindown_consumer_stats all;
 	struct pindown_object_info info;
+	const struct pdn_selection its = {(uint32_t)id, NULL};
 	const struct pdn_consumer *consumer;
 
 	if (!stats || size == 0 || id < 1)
@@ -122,7 +123,8 @@ PDN_EXPORT int pindown_consumer_stats(int id, struct pindown_consumer_stats *sta
 	consumer = pdn_consumer((uint32_t)id);
 	if (consumer)
 		all = consumer->stats;
-	for (uint32_t n = 1; consumer && n <= pdn_object_high_water(); n++)
+	for (uint32_t n = consumer ? pdn_first_selected(&its) : 0; n;
+	     n = pdn_next_selected(&its, n))
 		if (describe_object(n, (uint32_t)id, &info)) {
 			all.objects++;
 			all.held_objects += (unsigned)info.in_use;

@@ -60,10 +60,12 @@ void pdn_queue_append(struct pdn_queue *queue, uint32_t number)
 	insert_behind(queue, queue->newest, number);
 }
 
-void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
+/* `count` neighbours: `first` is the oldest, `last` the newest of them. */
+static inline void remove_run(struct pdn_queue *queue, uint32_t first, uint32_t last,
+			      uint32_t count)
 {
 	struct pindown_region *all = pdn_regions;
-	uint32_t older = all[number].older, newer = all[number].newer;
+	uint32_t older = all[first].older, newer = all[last].newer;
 
 	if (older)
 		set_link(&all[older].newer, newer);
@@ -73,9 +75,12 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
 		set_link(&all[newer].older, older);
 	else
 		queue->newest = older;
-	set_link(&all[number].older, 0);
-	set_link(&all[number].newer, 0);
-	queue->count--;
+	queue->count -= count;
+}
+
+void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
+{
+	remove_run(queue, number, number, 1);
 }
 
 /* ---- live regions ------------------------------------------------------------------------- */
@@ -120,6 +125,17 @@ void pdn_queues_remove(uint32_t number)
 {
 	live[place_of(number)].bytes -= pdn_region_pin_length(&pdn_regions[number]);
 	pdn_queue_remove(&live[place_of(number)].queue, number);
+}
+
+void pdn_queues_left(const struct pdn_leaving *leaving)
+{
+	unsigned place;
+
+	if (!leaving->count)
+		return;
+	place = place_of(leaving->first);
+	live[place].bytes -= leaving->bytes;
+	remove_run(&live[place].queue, leaving->first, leaving->last, leaving->count);
 }
 
 static uint32_t first_from(unsigned place)
@@ -640,15 +656,16 @@ PDN_EXPORT int pindown_flush(void)
 {
 	PDN_UNCANCELLED;
 	struct pdn_victims victims = {0};
-	uint32_t candidates = 0;
+	uint32_t candidates = 0, *last = &candidates;
 	int count;
 
 	pdn_lock();
 	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
 		if (can_go(n, -1)) {
-			pdn_details[n].victim = candidates;
-			candidates = n;
+			*last = n;
+			last = &pdn_details[n].victim;
 		}
+	*last = 0;
 	if (candidates)
 		pdn_victims_add_idle(&victims, candidates, PINDOWN_REASON_FLUSHED);
 	pdn_unlock();

@@ -8,6 +8,7 @@
 
 #include "cache/invalidate.h"
 #include "cache/race.h"
+#include "cache/region.h"
 
 /* ---- queues of regions; lock held for all of these ----------------------------------------- */
 
@@ -22,6 +23,31 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number);
 /* A region is live from here on, or no longer; its buffer id and its pin are set. */
 void pdn_queues_add(uint32_t number);
 void pdn_queues_remove(uint32_t number);
+
+/*
+ * Several that are live no longer: those that are neighbours in their queue leave it together. One
+ * is _leave() for each, then _left(); in between the queues are not looked at.
+ */
+struct pdn_leaving {
+	uint32_t first, last, count; /* 0: none yet */
+	uint64_t bytes;
+};
+void pdn_queues_left(const struct pdn_leaving *leaving);
+static inline void pdn_queues_leave(struct pdn_leaving *leaving, uint32_t number)
+{
+	uint64_t bytes = pdn_region_pin_length(&pdn_regions[number]);
+
+	if (leaving->last && pdn_regions[leaving->last].newer == number) {
+		leaving->last = number;
+		leaving->count++;
+		leaving->bytes += bytes;
+		return;
+	}
+	if (leaving->last)
+		pdn_queues_left(leaving);
+	*leaving =
+		(struct pdn_leaving){.first = number, .last = number, .count = 1, .bytes = bytes};
+}
 void pdn_queues_fork_child(void);
 
 /* All live regions, in no order of use: 0 at the end. */

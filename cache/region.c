@@ -2,6 +2,7 @@
 /* The table of regions, and their hold counts. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
@@ -16,7 +17,7 @@ _Static_assert(sizeof(struct pdn_backing) == 16, "four in a cache line");
 _Static_assert(sizeof(union pdn_rest) == 16, "four in a cache line");
 _Static_assert(PDN_MAX_DEVICES <= INT16_MAX, "their numbers fit");
 _Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
-_Static_assert(PDN_STRIPES_AT_FIRST + 2 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
+_Static_assert(PDN_STRIPES_AT_FIRST + 3 <= PDN_TABLE_MAX_COLUMNS, "hold counts and lists");
 
 struct pindown_region *pdn_regions;
 struct pdn_brief *pdn_briefs;
@@ -36,7 +37,7 @@ static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
 static struct pdn_table backings = {.record_bytes = sizeof(struct pdn_backing), .is_sparse = true};
 static struct pdn_table rests = {.record_bytes = sizeof(union pdn_rest), .is_sparse = true};
 struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
-				     .columns = PDN_STRIPES_AT_FIRST};
+				     .columns = PDN_STRIPES_AT_FIRST + 3};
 /*
  * Their numbers are those of regions, but for the last one. There are as many object records as
  * regions. If that is too few, objects/attach.c evicts for more.
@@ -143,6 +144,50 @@ static void claim_stripe(struct pdn_thread *self)
 	pdn_thread_use_stripe(self, stripe);
 	if (PDN_ASYMMETRIC)
 		self->holds = pdn_holds[stripe];
+}
+
+/*
+ * Lock held, as for all sums that must be exact: none is made in between. The counts are of threads
+ * that have ended. Two at a time, as most are 0.
+ */
+static void share_counts(uint32_t *const *counts, uint32_t stripe, uint32_t used)
+{
+	uint32_t *from = counts[stripe], *to = counts[PDN_STRIPE_SHARED];
+	uint64_t two;
+
+	for (uint32_t n = 0; from && n <= used; n += 2) {
+		memcpy(&two, &from[n], sizeof(two));
+		for (uint32_t i = n; two && i < n + 2; i++) {
+			__atomic_fetch_add(&to[i], from[i], __ATOMIC_SEQ_CST);
+			__atomic_store_n(&from[i], 0, __ATOMIC_SEQ_CST);
+		}
+	}
+}
+
+/* As many times what a sum pays for a stripe. A page that was never touched costs a fault. */
+static uint32_t cost_of_sharing(void)
+{
+	return table.used / 64 + table.used / 1024 * 64;
+}
+
+/*
+ * Lock held. Stripes of threads that have ended make each sum longer, until it would have cost as
+ * much to move their counts into the shared stripe.
+ */
+static void __attribute__((noinline)) share_orphans(void)
+{
+	static uint64_t paid;
+	uint32_t stripe = PDN_STRIPE_SHARED;
+
+	paid += __atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED);
+	while (paid > cost_of_sharing() &&
+	       (stripe = pdn_thread_take_orphan()) != PDN_STRIPE_SHARED) {
+		paid -= cost_of_sharing() + 1;
+		pdn_thread_use_shared_stripe();
+		share_counts(pdn_holds, stripe, table.used);
+		share_counts(pdn_object_holds, stripe, pdn_object_table.used);
+		pdn_thread_return_orphan(stripe);
+	}
 }
 
 /*
@@ -300,6 +345,8 @@ uint32_t pdn_region_alloc(void)
 {
 	uint32_t number = free_list;
 
+	if (__builtin_expect(__atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED) != 0, 0))
+		share_orphans();
 	if (number) {
 		free_list = pdn_regions[number].victim;
 		pdn_regions[number].victim = 0;
@@ -340,22 +387,54 @@ static void discount_window(const struct pindown_region *region)
 		pdn_windows_remove(pdn_rest_of(region)->whole_base);
 }
 
-void pdn_region_free(uint32_t number)
+static inline void clear(uint32_t number)
 {
 	struct pindown_region *region = &pdn_regions[number];
 
-	if (region->flags & PDN_REGION_WINDOW)
+	if (__builtin_expect(region->flags & PDN_REGION_WINDOW, 0))
 		discount_window(region);
 	region->dmabuf_users = 0;
 	pdn_region_set_flags(region, 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
 	__atomic_store_n(&pdn_briefs[number].state, PDN_FREE, __ATOMIC_RELEASE);
+}
+
+static void give_back(uint32_t first, uint32_t last)
+{
+	pdn_regions[last].victim = free_list;
+	free_list = first;
+}
+
+/* With PINDOWN_DEBUG a record is used again later. */
+void pdn_region_free(uint32_t number)
+{
+	clear(number);
 	if (pdn_debugging)
 		number = pdn_misuse_delay_reuse(&resting, number);
-	if (!number)
+	if (number)
+		give_back(number, number);
+}
+
+static void __attribute__((noinline)) free_one_by_one(uint32_t first, uint32_t last)
+{
+	for (uint32_t n = first, next;; n = next) {
+		next = pdn_regions[n].victim;
+		pdn_region_free(n);
+		if (n == last)
+			return;
+	}
+}
+
+void pdn_regions_free(uint32_t first, uint32_t last)
+{
+	if (pdn_debugging) {
+		free_one_by_one(first, last);
 		return;
-	pdn_regions[number].victim = free_list;
-	free_list = number;
+	}
+	for (uint32_t n = first; n != last; n = pdn_regions[n].victim)
+		clear(n);
+	clear(last);
+	give_back(first, last);
 }
 
 uint32_t pdn_region_capacity(void)

@@ -244,6 +244,8 @@ extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPE
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
+/* The same for a list of them, linked through ->victim; each is idle and unpinned. */
+void pdn_regions_free(uint32_t first, uint32_t last);
 /* Are there any, also kept ones? Exact with the lock held. */
 static inline bool pdn_region_any_window(void)
 {
@@ -362,15 +364,61 @@ static inline void pdn_unhold(struct pdn_thread *self, uint32_t number)
  */
 static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 {
-	uint32_t first = __atomic_load_n(&pdn_stripes_first, __ATOMIC_SEQ_CST);
-	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_SEQ_CST);
-	const uint32_t *column;
-	uint32_t sum = 0;
+	uint32_t words = __atomic_load_n(&pdn_stripe_words, __ATOMIC_SEQ_CST), sum = 0;
 
-	for (uint32_t s = first; s < used; s++)
-		/* Acquire: pairs with give_memory() in region.c. None: no hold was ever in it. */
-		if ((column = __atomic_load_n(&counts[s], __ATOMIC_ACQUIRE)))
-			sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
+	for (uint32_t w = 0; w < words; w++, counts += 64)
+		for (uint64_t left = __atomic_load_n(&pdn_stripes[w], __ATOMIC_SEQ_CST); left;
+		     left &= left - 1) {
+			/* Acquire: pairs with give_memory(). None: no hold was ever in it. */
+			const uint32_t *column =
+				__atomic_load_n(&counts[__builtin_ctzll(left)], __ATOMIC_ACQUIRE);
+
+			if (column)
+				sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
+		}
+	return sum != 0;
+}
+
+/*
+ * The same of several, with one look at which stripes there are. The lock is held meanwhile: no
+ * stripe's counts are moved.
+ */
+#define PDN_COLUMNS 32u
+struct pdn_columns {
+	uint32_t count; /* more: too many to be listed */
+	uint32_t *const *counts;
+	const uint32_t *column[PDN_COLUMNS];
+};
+
+static inline void pdn_columns_of(struct pdn_columns *columns, uint32_t *const *counts)
+{
+	uint32_t words = __atomic_load_n(&pdn_stripe_words, __ATOMIC_SEQ_CST);
+
+	columns->count = 0;
+	columns->counts = counts;
+	for (uint32_t w = 0; w < words; w++, counts += 64)
+		for (uint64_t left = __atomic_load_n(&pdn_stripes[w], __ATOMIC_SEQ_CST); left;
+		     left &= left - 1) {
+			const uint32_t *column =
+				__atomic_load_n(&counts[__builtin_ctzll(left)], __ATOMIC_ACQUIRE);
+
+			if (!column)
+				continue;
+			if (columns->count < PDN_COLUMNS)
+				columns->column[columns->count] = column;
+			columns->count++;
+		}
+}
+
+static inline bool pdn_columns_any(const struct pdn_columns *columns, uint32_t number)
+{
+	uint32_t sum =
+		columns->count ? __atomic_load_n(&columns->column[0][number], __ATOMIC_SEQ_CST) : 0;
+
+	if (__builtin_expect(columns->count > PDN_COLUMNS, 0))
+		return pdn_holds_any(columns->counts, number);
+	for (uint32_t c = 1; __builtin_expect(c < columns->count, 0); c++)
+		sum += __atomic_load_n(&columns->column[c][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }
 

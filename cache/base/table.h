@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PDN_TABLE_MAX_COLUMNS 10
+#define PDN_TABLE_MAX_COLUMNS 11
 
 struct pdn_table {
 	/* Constant. */

@@ -98,10 +98,18 @@ static void step_range(void)
 	pdn_ended(guard);
 }
 
-static unsigned length_of_range(unsigned count)
+static void step_misses(void)
+{
+	pindown_invalidate(BASE, PAGE * present);
+	step_from_here();
+	register_all();
+	step_to_here();
+}
+
+static unsigned length_of(void (*step)(void), unsigned count)
 {
 	present = count;
-	return fewest_instructions(step_range);
+	return fewest_instructions(step);
 }
 
 /*
@@ -109,9 +117,11 @@ static unsigned length_of_range(unsigned count)
  * other versions of the compiler; other compilers are not measured.
  */
 #if defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define LIMIT 680u
+#define LIMIT	   680u
+#define MISS_LIMIT 9000u
 #else
-#define LIMIT 8000u
+#define LIMIT	   8000u
+#define MISS_LIMIT 40000u
 #endif
 
 START_TEST(instructions_of_a_range)
@@ -121,10 +131,25 @@ START_TEST(instructions_of_a_range)
 	setenv("PINDOWN_BACKEND", "none", 1);
 	for (unsigned i = 0; i < 60; i++)
 		fake_alloc(AT(i), PAGE, FAKE_LINEAR);
-	few = length_of_range(20);
-	many = length_of_range(60);
+	few = length_of(step_range, 20);
+	many = length_of(step_range, 60);
 	printf("instructions for each region that a range ends: %u\n", (many - few) / 40);
 	ck_assert_uint_le((many - few) / 40, LIMIT);
+}
+END_TEST
+
+/* With what the scripted driver does for it, and a put. */
+START_TEST(instructions_of_a_miss)
+{
+	unsigned few, many;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	for (unsigned i = 0; i < 8; i++)
+		fake_alloc(AT(i), PAGE, FAKE_LINEAR);
+	few = length_of(step_misses, 4);
+	many = length_of(step_misses, 8);
+	printf("instructions for each miss: %u\n", (many - few) / 4);
+	ck_assert_uint_le((many - few) / 4, MISS_LIMIT);
 }
 END_TEST
 
@@ -140,6 +165,7 @@ int main(void)
 	if (CAN_STEP) {
 		tc = cache_case(suite, "instructions");
 		tcase_add_test(tc, instructions_of_a_range);
+		tcase_add_test(tc, instructions_of_a_miss);
 	}
 	return run_suite(suite);
 }

@@ -39,9 +39,10 @@
 
 static unsigned walked(void)
 {
+	struct pdn_walk walk = PDN_WALK;
 	unsigned count = 0;
 
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+	while (pdn_walk_next(&walk))
 		count++;
 	return count;
 }
@@ -292,10 +293,11 @@ long __wrap_syscall(long number, ...)
 
 static bool is_walked(uint32_t tid)
 {
-	struct pdn_thread *t = pdn_thread_next(NULL);
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t = pdn_walk_next(&walk);
 
 	while (t && __atomic_load_n(&t->tid, __ATOMIC_RELAXED) != tid)
-		t = pdn_thread_next(t);
+		t = pdn_walk_next(&walk);
 	return t;
 }
 
@@ -339,9 +341,10 @@ static void attach_stepped(void)
 
 static void walk(void)
 {
+	struct pdn_walk walk_now = PDN_WALK;
+
 	walked_meanwhile = 0;
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t && walked_meanwhile <= MANY;
-	     t = pdn_thread_next(t))
+	while (walked_meanwhile <= MANY && pdn_walk_next(&walk_now))
 		walked_meanwhile++;
 }
 

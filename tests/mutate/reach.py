@@ -105,6 +105,11 @@ class Reach:
         self.tree.refresh()
         goals = dict.fromkeys(goal for test in missing
                               for goal in self.tree.goals(test, with_scripts))
+        dump = self.tree.path('build/dump.o')
+        os.makedirs(os.path.dirname(dump), exist_ok=True)
+        subprocess.run(['gcc', '-O1', '-fPIC', '-c', self.tree.path('tests/mutate/dump.c'), '-o',
+                        dump], check=True)
+        self.tree.ldflags = dump
         self.tree.make(goals, jobs, ['-k'])
         for test in missing:
             if not os.path.exists(self.tree.path(test)):

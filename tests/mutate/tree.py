@@ -71,6 +71,8 @@ def end_all():
 class Tree:
     """A copy of the tree, built with options of its own."""
 
+    ldflags = ''
+
     def __init__(self, root, cflags, libraries=None):
         self.root, self.cflags = root, cflags
         self.libraries = os.path.realpath(libraries) if libraries else None
@@ -112,11 +114,13 @@ class Tree:
 
     def make(self, goals, jobs=1, more=(), limit=1800):
         """True if it was built."""
+        ldflags = self.ldflags
         command = ['make', '-s', f'-j{jobs}', 'LTO=', f'CFLAGS={self.cflags}', *more]
         if self.libraries:
             at = os.path.join(self.libraries, 'lib')
-            command += ['CHECK_CFLAGS=', 'CHECK_LIBS=-lcheck -lsubunit -lrt -lm',
-                        f'LDFLAGS=-L{at} -Wl,-rpath,{at}']
+            command += ['CHECK_CFLAGS=', 'CHECK_LIBS=-lcheck -lsubunit -lrt -lm']
+            ldflags += f' -L{at} -Wl,-rpath,{at}'
+        command.append(f'LDFLAGS={ldflags}')
         with open(self.path('make.log'), 'w', encoding='utf-8') as log:
             try:
                 return subprocess.run(command + list(goals), cwd=self.root, check=False,

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Copies of the source tree, in which faults are planted, and the commands that run there."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
@@ -15,9 +17,10 @@ LEFT_OUT = {'check-library', 'check-install', 'check-manual', 'check-examples', 
             'check-make', 'check-debugging', 'check-fetch', 'check-protocol', 'check-patterns',
             'check-mutants', 'check-no-points', 'check-roots', 'check-page', 'check-perftest',
             'check-softnic-gtest', 'check-softnic-ucx', 'check-ucx', 'check-guest',
-            'check-recipes', 'check-abi', 'check-tsan', 'check-facts'}
-# Those of one word never run at the same time.
-SHARED = {'check-softnic': 'ports', 'check-stale': 'ports', 'check-top': 'processes'}
+            'check-fuzz', 'check-recipes', 'check-abi', 'check-tsan', 'check-facts'}
+# Those of one lock never run at the same time.
+PORTS, PROCESSES = threading.Lock(), threading.Lock()
+LOCKS = {'check-softnic': PORTS, 'check-stale': PORTS, 'check-top': PROCESSES}
 
 
 def tracked_files():
@@ -137,7 +140,7 @@ class Tree:
              'lists'], cwd=self.root, check=True, capture_output=True, text=True,
             env=self.environment()).stdout.splitlines()
         with_scripts = [goal for goal in dict.fromkeys(output[0].split())
-                        if 'fuzz_trace' not in goal and '/guest/' not in goal
+                        if 'fuzz/fuzz' not in goal and '/guest/' not in goal
                         and 'peers' not in goal and 'ucx' not in goal and 'perftest' not in goal]
         tests = [test for test in output[1].split() if os.path.basename(test) not in LEFT_OUT]
         return with_scripts, tests
@@ -148,9 +151,13 @@ class Tree:
 
     def run(self, test, limit, more=None):
         """The exit status of a test; 124 if it took too long."""
+        with LOCKS.get(os.path.basename(test), contextlib.nullcontext()):
+            return self._run(test, limit, more)
+
+    def _run(self, test, limit, more):
         with tempfile.TemporaryDirectory() as scratch:
             environment = dict(self.environment(), TMPDIR=scratch, **(more or {}))
-            with open(self.path('test.log'), 'wb') as log:
+            with open(os.path.join(scratch, 'output'), 'wb') as log:
                 process = subprocess.Popen([*ISOLATE, self.path(test)], cwd=self.root,
                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                            env=environment, start_new_session=True)

@@ -142,7 +142,7 @@ static bool grow(struct pdn_table *table)
  */
 static void populate(struct pdn_table *table)
 {
-	const uint32_t least = (uint32_t)(16384 / table->record_bytes);
+	const uint32_t least = (uint32_t)(4096 / table->record_bytes);
 	uint32_t left = table->usable - table->populated;
 	const uint32_t most = (uint32_t)(PDN_HUGE_PAGE / table->record_bytes);
 	uint32_t records = table->populated / 8 > least ? table->populated / 8 : least;

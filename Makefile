@@ -12,6 +12,10 @@
 #   make check-guest        runs the module's tests alone, in a QEMU guest
 #   make check-guest-debug  the same on a kernel that checks itself, which is
 #                           built first (half an hour in all)
+#   make deb                builds Debian packages in build/deb; make rpm: RPM
+#                           packages; make deb-module: the module for a kernel
+#                           (KDIR); make dist: a release, which they are made of
+#   make check-packages     builds, looks at and installs them (as root)
 #   make bench              runs the benchmarks, peers side by side; some of them:
 #                           ONLY=gets,memory..., ONLY=counts or ONLY=peers;
 #                           UCX=folder measures the UCX that is installed there
@@ -49,8 +53,8 @@ MAKEFLAGS += --silent
 endif
 
 # The packages that the wanted target uses are installed, or asked for, before anything else.
-needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
-	bench bench-docs bench-scale,$(MAKECMDGOALS))
+needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug \
+	check-packages test gdb bench bench-docs bench-scale,$(MAKECMDGOALS))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
 need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' UCX='$(UCX)' \
@@ -157,11 +161,12 @@ SONAME := libpindown.so.0
 # nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
 # four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
-# padding.
+# padding. sort-section: large arrays, of which most processes use a few pages, lie together, so that
+# small variables do not take a page each beside them.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
-		-nostartfiles -Wl,-Bsymbolic-functions \
+		-nostartfiles -Wl,-Bsymbolic-functions -fdata-sections -Wl,--sort-section=alignment \
 		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)

@@ -63,7 +63,7 @@ struct attempt {
 	struct pindown_region *region;
 };
 
-struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length)
+struct pindown_region *RARE pdn_hold_locked(uint64_t addr, uint64_t length)
 {
 	uint32_t number = pdn_index_find(addr);
 	struct pindown_region *region = &pdn_regions[number];
@@ -299,8 +299,9 @@ static bool is_more_than_needed(const struct attempt *a)
 }
 
 /* By one of the backend's two ways. */
-static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), const struct pdn_backend *backend,
-		  struct attempt *a)
+static inline __attribute__((always_inline)) int pin_by(int (*pin)(struct pdn_pin *, void *, int *),
+							const struct pdn_backend *backend,
+							struct attempt *a)
 {
 	int result;
 
@@ -392,10 +393,8 @@ static int RARE pin_instead(struct attempt *a, const struct pdn_backend *other)
  * Room under the budgets. For more than it needs a pin takes none from other regions; for a union
  * it takes first what the union replaces.
  */
-static int make_room(struct attempt *a)
+static int RARE make_room(struct attempt *a)
 {
-	if (a->flight.reserved)
-		return PINDOWN_OK;
 	if (pdn_growth_is_wide(&a->growth)) {
 		if (is_more_than_needed(a) || !pdn_idle_is_enough_for(a->pin.length))
 			return PINDOWN_ERR_NO_SPACE;
@@ -457,15 +456,8 @@ static int pin_in_room(struct attempt *a, const struct pdn_backend *backend)
 	return result;
 }
 
-static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
+static void RARE note_failure(struct attempt *a, int result, bool was_tried)
 {
-	int result = make_room(a);
-	bool was_tried = result == PINDOWN_OK;
-
-	if (was_tried)
-		result = pin_in_room(a, backend);
-	if (result == PINDOWN_OK)
-		return result;
 	a->was_refused |= was_tried;
 	a->narrows = can_reach_less_far(a, result, was_tried);
 	if (a->was_refused && !a->narrows) {
@@ -473,6 +465,18 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
 		pdn_account_pin_failure();
 		pdn_unlock();
 	}
+}
+
+static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
+{
+	int result = a->flight.reserved ? PINDOWN_OK : make_room(a);
+	bool was_tried = result == PINDOWN_OK;
+
+	if (was_tried)
+		result = pin_in_room(a, backend);
+	if (result == PINDOWN_OK)
+		return result;
+	note_failure(a, result, was_tried);
 	return result;
 }
 

@@ -39,11 +39,12 @@ static struct pdn_table rests = {.record_bytes = sizeof(union pdn_rest), .is_spa
 struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
 				     .columns = PDN_STRIPES_AT_FIRST + 3};
 /*
- * There are as many object records as regions. If that is too few, objects/attach.c evicts for
- * more.
+ * Their numbers are those of regions, but for the last one. There are as many object records as
+ * regions. If that is too few, objects/attach.c evicts for more.
  */
 static struct pdn_table *const tables[] = {&table, &briefs, &backings, &rests, &pdn_object_table};
-#define TABLES (sizeof(tables) / sizeof(tables[0]))
+#define TABLES	   (sizeof(tables) / sizeof(tables[0]))
+#define OF_REGIONS (TABLES - 1)
 
 static uint32_t free_list;
 static struct pdn_resting resting; /* for PINDOWN_DEBUG */
@@ -76,9 +77,36 @@ static void __attribute__((noinline, cold)) publish_table(void)
 }
 
 /*
- * The stripe is this thread's. Its counts of regions and of objects lie side by side. Not where
- * address space is limited: the program may need it.
+ * Threads that wanted memory for a stripe, and how many have to come before the system is asked
+ * again. After a refusal these are twice as many as before: each thread of a process that starts
+ * many would ask in vain. Relaxed: one that asks too early or too late makes no difference.
  */
+static uint32_t asked_for_stripes, ask_from;
+
+static bool is_worth_asking(void)
+{
+	return __atomic_fetch_add(&asked_for_stripes, 1, __ATOMIC_RELAXED) >=
+	       __atomic_load_n(&ask_from, __ATOMIC_RELAXED);
+}
+
+static void note_refusal(void)
+{
+	__atomic_store_n(&ask_from, 2 * __atomic_load_n(&asked_for_stripes, __ATOMIC_RELAXED),
+			 __ATOMIC_RELAXED);
+}
+
+/* Not where address space is limited: the program may need it. */
+static char *memory_for_stripe(size_t bytes)
+{
+	char *at = pdn_address_space_share() == UINT64_MAX ? pdn_reserve(bytes) : NULL;
+
+	if (!at || pdn_make_usable(at, bytes))
+		return at;
+	pdn_unreserve(at, bytes);
+	return NULL;
+}
+
+/* The stripe is this thread's. Its counts of regions and of objects lie side by side. */
 static bool give_memory(uint32_t stripe)
 {
 	size_t bytes = table.capacity * sizeof(uint32_t);
@@ -86,11 +114,15 @@ static bool give_memory(uint32_t stripe)
 
 	if (pdn_holds[stripe])
 		return true;
-	at = pdn_address_space_share() == UINT64_MAX ? pdn_reserve(2 * bytes) : NULL;
-	if (!at || !pdn_make_usable(at, 2 * bytes))
+	if (!is_worth_asking())
 		return false;
+	at = memory_for_stripe(2 * bytes);
+	if (!at) {
+		note_refusal();
+		return false;
+	}
 	/* Few counts are ever written in most processes. */
-	madvise(at, 2 * bytes, MADV_NOHUGEPAGE);
+	pdn_prefer_small(at, 2 * bytes);
 	/* Release: pairs with pdn_holds_any(), which finds zeroes there. */
 	__atomic_store_n(&pdn_object_holds[stripe], (uint32_t *)(void *)(at + bytes),
 			 __ATOMIC_RELEASE);
@@ -197,28 +229,27 @@ bool pdn_region_stands(struct pindown_region *region)
 
 /* ---- what the record of a region says ------------------------------------------------------- */
 
-struct pdn_pin pdn_region_pin(const struct pindown_region *region)
+void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *pin)
 {
 	unsigned flags = pdn_region_flags(region);
-	struct pdn_pin pin = {
-		.base = pdn_region_pin_base(region),
-		.length = pdn_region_pin_length(region),
-		.device = region->device,
-		.fd = -1,
-		.word = __atomic_load_n(&region->word, __ATOMIC_RELAXED),
-		.word_value = __atomic_load_n(&region->word_value, __ATOMIC_RELAXED),
-		.spans = flags & PDN_REGION_SPANS,
-		.fell_back = flags & PDN_REGION_FELL_BACK,
-		.pcie = flags & PDN_REGION_PCIE,
-	};
 
+	pin->spans = flags & PDN_REGION_SPANS;
+	pin->fell_back = flags & PDN_REGION_FELL_BACK;
+	pin->pcie = flags & PDN_REGION_PCIE;
 	if (flags & PDN_REGION_BACKED) {
 		const struct pdn_backing *had = &pdn_backings[pdn_region_number(region)];
 
-		pin.fd = (int)had->descriptor - 1;
-		pin.fd_identity = had->fd_identity;
-		pin.handle = had->handle;
+		pin->fd = (int)had->descriptor - 1;
+		pin->fd_identity = had->fd_identity;
+		pin->handle = had->handle;
 	}
+}
+
+struct pdn_pin __attribute__((noinline)) pdn_region_pin(const struct pindown_region *region)
+{
+	struct pdn_pin pin;
+
+	pdn_region_copy_pin(region, &pin);
 	return pin;
 }
 
@@ -297,23 +328,6 @@ void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation 
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-/* All tables of which each region has a record. */
-static uint32_t next_of_all(void)
-{
-	static struct pdn_table *const all[] = {&table, &briefs, &backings, &rests};
-	uint32_t number = 0;
-
-	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		number = pdn_table_next(all[i]);
-		if (number)
-			continue;
-		while (i)
-			pdn_table_take_back(all[--i]);
-		return 0;
-	}
-	return number;
-}
-
 /* As many as the configuration asks for, or else a million. Fewer if address space is limited. */
 static uint32_t records_wanted(void)
 {
@@ -340,7 +354,7 @@ uint32_t pdn_region_alloc(void)
 	}
 	if (!table.capacity && !pdn_tables_reserve(tables, TABLES, records_wanted()))
 		return 0;
-	number = next_of_all();
+	number = pdn_tables_next(tables, OF_REGIONS);
 	if (number && !pdn_region_limit)
 		publish_table();
 	return number;
@@ -358,7 +372,7 @@ static void set_windows(uint32_t count)
 			 __ATOMIC_RELEASE);
 }
 
-/* Windows of mappings have no context: an unmap names their addresses. pdn_region_free() ends it. */
+/* Windows of mappings have no context: an unmap names their addresses. */
 static void count_window(const struct pindown_region *region)
 {
 	set_windows(windows + 1);
@@ -486,13 +500,9 @@ void pdn_region_trim(void)
 	forget_free();
 }
 
-/*
- * Another thread may have been about to take a record, and has taken one in some of the tables.
- * Which of the others were the parent's regions can't be told any more: treat all as such.
- */
+/* Which of them were the parent's regions can't be told any more: treat all as such. */
 void pdn_region_fork_child(void)
 {
-	table.used = briefs.used = backings.used = rests.used;
 	windows = 0;
 	pdn_windows_fork_child();
 	forget_free();

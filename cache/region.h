@@ -172,14 +172,16 @@ static inline void *pdn_region_pool(const struct pindown_region *region)
 }
 
 /* Whole pages, whose memory ends with the region's. */
-static inline uint64_t pdn_region_pin_base(const struct pindown_region *region)
+static inline __attribute__((always_inline)) uint64_t
+pdn_region_pin_base(const struct pindown_region *region)
 {
-	return pdn_region_flags(region) & PDN_REGION_PIECE
-		       ? pdn_rest_of(region)->pin_base
-		       : region->base & -(uint64_t)PINDOWN_PAGE_SIZE;
+	if (__builtin_expect(pdn_region_flags(region) & PDN_REGION_PIECE, 0))
+		return pdn_rest_of(region)->pin_base;
+	return region->base & -(uint64_t)PINDOWN_PAGE_SIZE;
 }
 
-static inline uint64_t pdn_region_pin_length(const struct pindown_region *region)
+static inline __attribute__((always_inline)) uint64_t
+pdn_region_pin_length(const struct pindown_region *region)
 {
 	return ((region->end + PINDOWN_PAGE_SIZE - 1) & -(uint64_t)PINDOWN_PAGE_SIZE) -
 	       pdn_region_pin_base(region);
@@ -193,7 +195,28 @@ static inline int pdn_region_fd(const struct pindown_region *region)
 		       : -1;
 }
 
-/* The pin as the backends know it. */
+/*
+ * The pin as the backends know it. Relaxed: word_value may be renewed without the lock, see
+ * pdn_region_stands().
+ */
+void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *pin);
+
+static inline void pdn_region_copy_pin(const struct pindown_region *region, struct pdn_pin *pin)
+{
+	*pin = (struct pdn_pin){
+		.base = pdn_region_pin_base(region),
+		.length = pdn_region_pin_length(region),
+		.device = region->device,
+		.fd = -1,
+		.word = __atomic_load_n(&region->word, __ATOMIC_RELAXED),
+		.word_value = __atomic_load_n(&region->word_value, __ATOMIC_RELAXED),
+	};
+	if (pdn_region_flags(region) &
+	    (PDN_REGION_SPANS | PDN_REGION_FELL_BACK | PDN_REGION_PCIE | PDN_REGION_BACKED))
+		pdn_region_add_to_pin(region, pin);
+}
+
+/* The same, where it is not all that counts. */
 struct pdn_pin pdn_region_pin(const struct pindown_region *region);
 
 /* Lock held. It has this descriptor now. */

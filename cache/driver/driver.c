@@ -79,9 +79,8 @@ static inline __attribute__((always_inline)) void *find_function(void **slot, co
 #define HAVE(name) find_function((void **)(void *)&driver.name, #name)
 
 /*
- * The three calls that each pin needs are there: looked at once for all. Relaxed, as above; a
- * thread that finds them may still set this when another one has forgotten them, and calls no more
- * than the one call that it is about to make: the others look at `forgotten`.
+ * The three functions that each pin needs have been found: one look serves for all. Relaxed, as
+ * above. `forgotten` counts for more.
  */
 static bool has_all;
 
@@ -234,7 +233,7 @@ struct attributes {
 };
 
 /* The newest attribute is last: a driver older than pools refuses the whole list because of it. */
-static CUresult read_attributes(uint64_t addr, struct attributes *a)
+static inline CUresult read_attributes(uint64_t addr, struct attributes *a)
 {
 	CUpointer_attribute names[] = {
 		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -424,7 +423,7 @@ static inline int attributes_of(uint64_t addr, struct attributes *a, int *error)
 	return result;
 }
 
-static bool RARE has_other_mappings(uint64_t base, uint64_t end, uint64_t others)
+static enum pdn_truth RARE compare_others(uint64_t base, uint64_t end, uint64_t others)
 {
 	struct attributes a = {.device = -1};
 	struct pdn_memory first;
@@ -432,8 +431,10 @@ static bool RARE has_other_mappings(uint64_t base, uint64_t end, uint64_t others
 	int error;
 
 	return attributes_of(base, &a, &error) == PINDOWN_OK &&
-	       allocation_at(base, &first, &a, &error) == PINDOWN_OK &&
-	       ids_of_mappings(first.end, end, &a, &now) && now == others;
+			       allocation_at(base, &first, &a, &error) == PINDOWN_OK &&
+			       ids_of_mappings(first.end, end, &a, &now) && now == others
+		       ? PDN_TRUE
+		       : PDN_FALSE;
 }
 
 /* For memory that is gone the driver returns INVALID_VALUE. Other errors say nothing about it. */
@@ -444,8 +445,9 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id
 
 	if (result != CUDA_SUCCESS)
 		return result == CUDA_ERROR_INVALID_VALUE ? PDN_FALSE : PDN_UNKNOWN;
-	return id == first_id && (!others || has_other_mappings(base, end, others)) ? PDN_TRUE
-										    : PDN_FALSE;
+	if (id != first_id)
+		return PDN_FALSE;
+	return others ? compare_others(base, end, others) : PDN_TRUE;
 }
 
 /*
@@ -472,7 +474,7 @@ static inline uint64_t pin_base(const struct pdn_allocation *what, const struct 
 	return a->context || what->mapped ? base : piece_base(what, base);
 }
 
-/* `id` is the buffer id from before the first call: see describe(). */
+/* `id` is the buffer id from before the first call: see pdn_driver_describe_run(). */
 static inline int describe_once(uint64_t addr, uint64_t length, uint64_t id,
 				struct pdn_allocation *out, int *error)
 {
@@ -501,39 +503,6 @@ static inline int describe_once(uint64_t addr, uint64_t length, uint64_t id,
 	out->whole_base = out->memory.base;
 	out->whole_end = out->memory.end;
 	return PINDOWN_OK;
-}
-
-/*
- * The answers come from several calls, between which the memory may pass to another allocation: the
- * extent would then belong to one and the id to the other. Ids are never reused, so all answers are
- * about one allocation if the id is the same before and after. A pin reads it after the pin in any
- * case (pin.c, pin_and_commit()): its description need not be compared here, too.
- */
-static inline int describe(uint64_t addr, uint64_t length, bool for_pin, struct pdn_allocation *out,
-			   int *error)
-{
-	for (unsigned i = 0; i < 100; i++) {
-		uint64_t id = 0, now;
-		bool known = buffer_id(addr, &id);
-		int result = describe_once(addr, length, id, out, error);
-
-		/* At the base, because that is where later checks ask for it. */
-		if (result != PINDOWN_OK ||
-		    (known && (for_pin || (buffer_id(out->memory.base, &now) && now == id))))
-			return result;
-	}
-	return PINDOWN_ERR_BUSY;
-}
-
-int RARE pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
-{
-	return describe(addr, length, false, out, error);
-}
-
-static int __attribute__((noinline))
-describe_for_pin(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
-{
-	return describe(addr, length, true, out, error);
 }
 
 /* Of this device, and of no pool or context. */
@@ -575,18 +544,49 @@ static void RARE describe_more(uint64_t size, struct pdn_allocation *out)
 
 	add_mappings_beside(&run, size);
 	if (run.end - run.base > out->memory.end - out->memory.base &&
-	    describe_for_pin(run.base, run.end - run.base, &all, &ignored) == PINDOWN_OK)
+	    pdn_driver_describe_run(run.base, run.end - run.base, 0, &all, &ignored) == PINDOWN_OK)
 		*out = all;
 }
 
+/*
+ * The answers come from several calls, between which the memory may pass to another allocation: the
+ * extent would then belong to one and the id to the other. Ids are never reused, so all answers are
+ * about one allocation if the id is the same before and after. A pin reads it after the pin in any
+ * case (pin.c, pin_and_commit()): its description need not be compared here, too.
+ */
 int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 			    struct pdn_allocation *out, int *error)
 {
-	int result = describe_for_pin(addr, length, out, error);
+	int result = PINDOWN_ERR_BUSY;
+	bool known = false;
 
-	if (result == PINDOWN_OK && out->mapped && out->memory.end - out->memory.base < size)
+	for (unsigned i = 0; i < 100 && !known; i++) {
+		uint64_t id = 0;
+
+		known = buffer_id(addr, &id);
+		result = describe_once(addr, length, id, out, error);
+		if (result != PINDOWN_OK)
+			return result;
+	}
+	if (!known)
+		return PINDOWN_ERR_BUSY;
+	if (out->mapped && out->memory.end - out->memory.base < size)
 		describe_more(size, out);
 	return result;
+}
+
+/* The id is read after all else at the base, because that is where later checks ask for it. */
+int RARE pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		uint64_t now;
+		int result = pdn_driver_describe_run(addr, length, 0, out, error);
+
+		if (result != PINDOWN_OK ||
+		    (buffer_id(out->memory.base, &now) && now == out->buffer_id))
+			return result;
+	}
+	return PINDOWN_ERR_BUSY;
 }
 
 /* ---- exporting ---------------------------------------------------------------------------- */

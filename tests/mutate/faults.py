@@ -146,7 +146,7 @@ def dropped_statement(source, i):
 
 
 def in_declaration(source, i):
-    """The length of an array, or an argument of the compiler's own: no fault that a test can see."""
+    """The length of an array, or an argument of the compiler: no fault that a test can see."""
     if source.text_at(i - 1) == '[' and source.text_at(i + 1) == ']':
         return source.tokens[i - 3][0] == 'name' and source.text_at(i - 3) not in KEYWORDS
     return source.text_at(i - 2) == 'aligned' or source.text_at(i - 1) == '...' or (

@@ -4,6 +4,7 @@
 The map is a file for each test, and is made again only for a test whose own source has changed. A
 line of a source that has changed since is looked up where it was then."""
 
+import concurrent.futures
 import difflib
 import glob
 import gzip
@@ -72,7 +73,7 @@ class Reach:
         return known if known['source'] == digest(read(source_of(test))) else None
 
     def _run(self, test, limit):
-        prefix = os.path.join(self.folder, 'data')
+        prefix = os.path.join(self.folder, 'data', os.path.basename(test))
         shutil.rmtree(prefix, ignore_errors=True)
         begin = time.monotonic()
         status = self.tree.run(test, limit, {'GCOV_PREFIX': prefix})
@@ -105,21 +106,34 @@ class Reach:
         self.tree.refresh()
         goals = dict.fromkeys(goal for test in missing
                               for goal in self.tree.goals(test, with_scripts))
-        self.tree.make(goals, jobs, ['-k'])
-        for test in missing:
+        dump = self.tree.path('build/dump.o')
+        os.makedirs(os.path.dirname(dump), exist_ok=True)
+        subprocess.run(['gcc', '-O1', '-fPIC', '-c', self.tree.path('tests/mutate/dump.c'), '-o',
+                        dump], check=True)
+        self.tree.ldflags = dump
+        self.tree.make(goals, os.cpu_count() or 1, ['-k'])
+
+        def map_one(test):
             if not os.path.exists(self.tree.path(test)):
                 say(f'  {test}: could not be built here')
-                continue
+                return
             known = self.tests[test] = self._run(test, limit)
             say(f'  {os.path.basename(test)}: {known["seconds"]} s, '
                 f'{sum(len(lines) for _, lines in known["files"].values())} lines'
                 f'{"" if known["status"] in (0, 77) else ", status " + str(known["status"])}')
 
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(map_one, missing))
+
+    def base_path(self, file):
+        """A source in which faults are planted."""
+        return os.path.join(os.path.dirname(self.folder), 'base', file)
+
     def _line_then(self, file, then, line):
         """The line of the source that the map was made with."""
         key = file, then
         if key not in self.moved:
-            now = read(os.path.join(TOP, file))
+            now = read(self.base_path(file))
             if digest(now) == then:
                 self.moved[key] = None
             else:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Copies of the source tree, in which faults are planted, and the commands that run there."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
@@ -15,9 +17,10 @@ LEFT_OUT = {'check-library', 'check-install', 'check-manual', 'check-examples', 
             'check-make', 'check-debugging', 'check-fetch', 'check-protocol', 'check-patterns',
             'check-mutants', 'check-no-points', 'check-roots', 'check-page', 'check-perftest',
             'check-softnic-gtest', 'check-softnic-ucx', 'check-ucx', 'check-guest',
-            'check-recipes', 'check-abi', 'check-tsan', 'check-facts'}
-# Those of one word never run at the same time.
-SHARED = {'check-softnic': 'ports', 'check-stale': 'ports', 'check-top': 'processes'}
+            'check-fuzz', 'check-recipes', 'check-abi', 'check-tsan', 'check-facts'}
+# Those of one lock never run at the same time.
+PORTS, PROCESSES = threading.Lock(), threading.Lock()
+LOCKS = {'check-softnic': PORTS, 'check-stale': PORTS, 'check-top': PROCESSES}
 
 
 def tracked_files():
@@ -71,6 +74,8 @@ def end_all():
 class Tree:
     """A copy of the tree, built with options of its own."""
 
+    ldflags = ''
+
     def __init__(self, root, cflags, libraries=None):
         self.root, self.cflags = root, cflags
         self.libraries = os.path.realpath(libraries) if libraries else None
@@ -112,11 +117,13 @@ class Tree:
 
     def make(self, goals, jobs=1, more=(), limit=1800):
         """True if it was built."""
+        ldflags = self.ldflags
         command = ['make', '-s', f'-j{jobs}', 'LTO=', f'CFLAGS={self.cflags}', *more]
         if self.libraries:
             at = os.path.join(self.libraries, 'lib')
-            command += ['CHECK_CFLAGS=', 'CHECK_LIBS=-lcheck -lsubunit -lrt -lm',
-                        f'LDFLAGS=-L{at} -Wl,-rpath,{at}']
+            command += ['CHECK_CFLAGS=', 'CHECK_LIBS=-lcheck -lsubunit -lrt -lm']
+            ldflags += f' -L{at} -Wl,-rpath,{at}'
+        command.append(f'LDFLAGS={ldflags}')
         with open(self.path('make.log'), 'w', encoding='utf-8') as log:
             try:
                 return subprocess.run(command + list(goals), cwd=self.root, check=False,
@@ -133,7 +140,7 @@ class Tree:
              'lists'], cwd=self.root, check=True, capture_output=True, text=True,
             env=self.environment()).stdout.splitlines()
         with_scripts = [goal for goal in dict.fromkeys(output[0].split())
-                        if 'fuzz_trace' not in goal and '/guest/' not in goal
+                        if 'fuzz/fuzz' not in goal and '/guest/' not in goal
                         and 'peers' not in goal and 'ucx' not in goal and 'perftest' not in goal]
         tests = [test for test in output[1].split() if os.path.basename(test) not in LEFT_OUT]
         return with_scripts, tests
@@ -144,9 +151,13 @@ class Tree:
 
     def run(self, test, limit, more=None):
         """The exit status of a test; 124 if it took too long."""
+        with LOCKS.get(os.path.basename(test), contextlib.nullcontext()):
+            return self._run(test, limit, more)
+
+    def _run(self, test, limit, more):
         with tempfile.TemporaryDirectory() as scratch:
             environment = dict(self.environment(), TMPDIR=scratch, **(more or {}))
-            with open(self.path('test.log'), 'wb') as log:
+            with open(os.path.join(scratch, 'output'), 'wb') as log:
                 process = subprocess.Popen([*ISOLATE, self.path(test)], cwd=self.root,
                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                            env=environment, start_new_session=True)

@@ -187,7 +187,8 @@ START_TEST(the_end_of_a_range_is_linear)
 END_TEST
 
 /*
- * Side by side, a page each: what each region adds to the end of a range. A look at the whole tree for each of them, or a queue that each leaves by itself, takes more.
+ * Side by side, a page each: what each region adds to the end of a range. A look at the whole tree
+ * for each of them, or a queue that each leaves by itself, takes more.
  */
 static void step_end_of_pages(void)
 {

@@ -88,13 +88,15 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
 /*
  * An eviction that meets a region in use moves it to the third queue, or each later one would have
  * to pass it again. A put does not tell when it becomes idle, so each eviction looks at a few of
- * that queue, and at all of it only where nothing else can go. A region that is found idle comes
- * back at the old end of its queue, as it was met there. `bytes`: pinned by the regions in each.
+ * that queue, the next ones and the newest, and at all of it only where nothing else can go. A
+ * region that is found idle comes back at the old end of its queue, as it was met there. `bytes`:
+ * pinned by the regions in each.
  */
 static struct {
 	struct pdn_queue queue;
 	uint64_t bytes;
 } live[3];
+static uint32_t next_held; /* to be looked at in the third one; 0: the oldest */
 
 #define NEWCOMERS 0
 #define SETTLED	  PDN_QUEUE_SETTLED
@@ -123,6 +125,8 @@ static void append(uint32_t number, unsigned queue)
 
 void pdn_queues_remove(uint32_t number)
 {
+	if (number == next_held)
+		next_held = pdn_regions[number].newer;
 	live[place_of(number)].bytes -= pdn_region_pin_length(&pdn_regions[number]);
 	pdn_queue_remove(&live[place_of(number)].queue, number);
 }
@@ -134,6 +138,8 @@ void pdn_queues_left(const struct pdn_leaving *leaving)
 	if (!leaving->count)
 		return;
 	place = place_of(leaving->first);
+	if (place == HELD)
+		next_held = 0; /* it may be one of them */
 	live[place].bytes -= leaving->bytes;
 	remove_run(&live[place].queue, leaving->first, leaving->last, leaving->count);
 }
@@ -226,6 +232,7 @@ void pdn_queues_add(uint32_t number)
 void pdn_queues_fork_child(void)
 {
 	memset(live, 0, sizeof(live));
+	next_held = 0;
 	if (ghosts_end) {
 		memset(ghosts, 0, sizeof(ghosts));
 		ghosts_begin = ghosts_end = 0;
@@ -276,30 +283,42 @@ static bool set_aside(uint32_t number)
 	return true;
 }
 
+/* Look at a held region: an idle one comes back, behind the last one that did. */
+static bool comes_back(uint32_t number, uint32_t last[HELD])
+{
+	unsigned queue = pdn_details[number].queue & ~HELD;
+
+	if (is_held(number))
+		return false;
+	pdn_queues_remove(number);
+	enter(number, queue, last[queue]);
+	last[queue] = number;
+	return true;
+}
+
 /*
- * Look at some of the held regions, those first that were not looked at for longest: idle ones come
- * back. true: one of these may go.
+ * Look at some of the held regions, those first that were not looked at for longest. Then at the
+ * newest: one that was just met in use is often idle by the next eviction, while others are held
+ * for good. true: one of these may go.
  */
-#define HELD_LOOKS 16u
+#define HELD_LOOKS   12u
+#define NEWEST_LOOKS 4u
 static bool look_at_held(int place)
 {
-	struct pdn_queue *held = &live[HELD].queue;
+	const struct pdn_queue *held = &live[HELD].queue;
 	uint32_t left = held->count < HELD_LOOKS ? held->count : HELD_LOOKS;
-	uint32_t last[HELD] = {0}; /* of those that came back */
+	uint32_t newest = held->count - left < NEWEST_LOOKS ? held->count - left : NEWEST_LOOKS;
+	uint32_t last[HELD] = {0}, number, older;
 	bool any = false;
 
-	for (uint32_t number = held->oldest, next; left; number = next, left--) {
-		unsigned queue = pdn_details[number].queue;
-
-		next = pdn_regions[number].newer;
-		pdn_queues_remove(number);
-		if (is_held(number)) {
-			append(number, queue);
-			continue;
-		}
-		enter(number, queue & ~HELD, last[queue & ~HELD]);
-		last[queue & ~HELD] = number;
-		any |= is_there(number, place);
+	for (; left; left--) {
+		number = next_held ? next_held : held->oldest;
+		next_held = pdn_regions[number].newer;
+		any |= comes_back(number, last) && is_there(number, place);
+	}
+	for (number = held->newest; newest; number = older, newest--) {
+		older = pdn_regions[number].older;
+		any |= comes_back(number, last) && is_there(number, place);
 	}
 	return any;
 }
@@ -459,6 +478,7 @@ void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 /* Lock held. Would it be enough if all idle regions went? It looks no further than it must. */
 static bool is_idle_enough(struct shortage shortage, int place)
 {
+	look_at_held(place);
 	for (uint32_t n = pdn_queues_first(), next; n && !is_none(&shortage); n = next) {
 		next = pdn_queues_next(n);
 		if (!is_there(n, place) || set_aside(n))

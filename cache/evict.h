@@ -8,7 +8,6 @@
 
 #include "cache/invalidate.h"
 #include "cache/race.h"
-#include "cache/region.h"
 
 /* ---- queues of regions; lock held for all of these ----------------------------------------- */
 
@@ -25,29 +24,14 @@ void pdn_queues_add(uint32_t number);
 void pdn_queues_remove(uint32_t number);
 
 /*
- * Several that are live no longer: those that are neighbours in their queue leave it together. One
- * is _leave() for each, then _left(); in between the queues are not looked at.
+ * Several that are live no longer, neighbours in their queue from the oldest to the newest of them,
+ * leave it together.
  */
 struct pdn_leaving {
 	uint32_t first, last, count; /* 0: none yet */
 	uint64_t bytes;
 };
 void pdn_queues_left(const struct pdn_leaving *leaving);
-static inline void pdn_queues_leave(struct pdn_leaving *leaving, uint32_t number)
-{
-	uint64_t bytes = pdn_region_pin_length(&pdn_regions[number]);
-
-	if (leaving->last && pdn_regions[leaving->last].newer == number) {
-		leaving->last = number;
-		leaving->count++;
-		leaving->bytes += bytes;
-		return;
-	}
-	if (leaving->last)
-		pdn_queues_left(leaving);
-	*leaving =
-		(struct pdn_leaving){.first = number, .last = number, .count = 1, .bytes = bytes};
-}
 void pdn_queues_fork_child(void);
 
 /* All live regions, in no order of use: 0 at the end. */

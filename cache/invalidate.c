@@ -179,6 +179,22 @@ static inline void sweep_from_index(struct sweep *sweep, uint32_t number)
 	sweep->end = end;
 }
 
+static inline void sweep_from_queues(struct pdn_leaving *leaving, uint32_t number)
+{
+	uint64_t bytes = pdn_region_pin_length(&pdn_regions[number]);
+
+	if (leaving->last && pdn_regions[leaving->last].newer == number) {
+		leaving->last = number;
+		leaving->count++;
+		leaving->bytes += bytes;
+		return;
+	}
+	if (leaving->last)
+		pdn_queues_left(leaving);
+	*leaving =
+		(struct pdn_leaving){.first = number, .last = number, .count = 1, .bytes = bytes};
+}
+
 static void sweep_outs(const struct sweep *sweep)
 {
 	pdn_account_outs(sweep->device, sweep->outs, sweep->reason);
@@ -201,7 +217,7 @@ static inline __attribute__((always_inline)) void sweep_one(struct sweep *sweep,
 {
 	begin_end(sweep->victims, number, sweep->reason);
 	sweep_from_index(sweep, number);
-	pdn_queues_leave(&sweep->leaving, number);
+	sweep_from_queues(&sweep->leaving, number);
 	sweep_from_accounts(sweep, number);
 }
 
@@ -222,10 +238,15 @@ static void sweep_end(struct sweep *sweep)
 
 /* ---- kept regions --------------------------------------------------------------------------- */
 
-/* Lock held, and as exact as pdn_region_in_use(): is it held, or one of its objects? */
+/* Lock held, and as exact as pdn_region_in_use(): is any of its objects held? Or itself, too? */
+static inline bool objects_hold(uint32_t number)
+{
+	return pdn_objects_hold(number, pdn_regions[number].reason);
+}
+
 static bool is_used(uint32_t number)
 {
-	return pdn_region_in_use(number) || pdn_objects_hold(number, pdn_regions[number].reason);
+	return pdn_region_in_use(number) || objects_hold(number);
 }
 
 /* Lock held. */
@@ -343,26 +364,34 @@ static void keep(uint32_t number)
 /*
  * After the barrier and with all announcements over, nobody can take a new hold, and every hold
  * that was taken is counted. A put that is missing in the sum will find the region KEPT and take
- * the lock.
+ * the lock. `first`: of the regions that are ending.
  */
+static inline void let_hits_pass(uint32_t first)
+{
+	bool alone = pdn_heavy_barrier();
+
+	(void)first;
+	PDN_POINT(END_BARRIER, pdn_regions[first].base);
+	let_probes_pass(alone);
+	PDN_POINT(END_COUNTING, pdn_regions[first].base);
+}
+
+static inline void keep_if(bool used, struct pdn_victims *victims, uint32_t number)
+{
+	if (__builtin_expect(used, 0)) {
+		keep(number);
+		victims->need_more = true;
+	}
+}
+
 void pdn_victims_split_some(struct pdn_victims *victims)
 {
 	struct pdn_columns held;
-	bool objects = pdn_any_object_ever(), alone;
 
-	alone = pdn_heavy_barrier();
-	PDN_POINT(END_BARRIER, pdn_regions[victims->first].base);
-	let_probes_pass(alone);
-	PDN_POINT(END_COUNTING, pdn_regions[victims->first].base);
+	let_hits_pass(victims->first);
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = victims->first; n; n = pdn_regions[n].victim)
-		if (__builtin_expect(
-			    pdn_columns_any(&held, n) ||
-				    (objects && pdn_objects_hold(n, pdn_regions[n].reason)),
-			    0)) {
-			keep(n);
-			victims->need_more = true;
-		}
+		keep_if(pdn_columns_any(&held, n) || objects_hold(n), victims, n);
 }
 
 /*
@@ -385,7 +414,7 @@ void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = candidates, next; n; n = next) {
 		next = pdn_regions[n].victim;
-		if (pdn_columns_any(&held, n) || pdn_objects_hold(n, pdn_regions[n].reason))
+		if (pdn_columns_any(&held, n) || objects_hold(n))
 			set_state(n, pdn_state_for(pdn_regions[n].flags & PDN_REGION_VOLATILE));
 		else
 			sweep_add(&sweep, n);
@@ -1002,17 +1031,11 @@ static int __attribute__((noinline))
 end_one(uint32_t number, const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	struct pdn_victims victims = {0};
-	bool wait, alone;
+	bool wait;
 
 	add(&victims, number, reason);
-	alone = pdn_heavy_barrier();
-	PDN_POINT(END_BARRIER, pdn_regions[number].base);
-	let_probes_pass(alone);
-	PDN_POINT(END_COUNTING, pdn_regions[number].base);
-	if (__builtin_expect(pdn_region_in_use(number) || pdn_objects_hold(number, reason), 0)) {
-		keep(number);
-		victims.need_more = true;
-	}
+	let_hits_pass(number);
+	keep_if(pdn_region_in_use(number) || objects_hold(number), &victims, number);
 	wait = mark_flights(scope);
 	pdn_unlock();
 	pdn_victims_dispatch_some(&victims);

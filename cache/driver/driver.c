@@ -79,9 +79,8 @@ static inline __attribute__((always_inline)) void *find_function(void **slot, co
 #define HAVE(name) find_function((void **)(void *)&driver.name, #name)
 
 /*
- * The three calls that each pin needs are there: looked at once for all. Relaxed, as above; a
- * thread that finds them may still set this when another one has forgotten them, and calls no more
- * than the one call that it is about to make: the others look at `forgotten`.
+ * The three functions that each pin needs have been found: one look serves for all. Relaxed, as
+ * above. `forgotten` counts for more.
  */
 static bool has_all;
 

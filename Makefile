@@ -161,12 +161,13 @@ SONAME := libpindown.so.0
 # nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
 # four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
-# padding. sort-section: large arrays, of which most processes use a few pages, lie together, so that
-# small variables do not take a page each beside them.
+# padding. sort-section: large arrays, of which most processes use a few pages, lie together, and
+# small variables do not take a page each between them.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
-		-nostartfiles -Wl,-Bsymbolic-functions -fdata-sections -Wl,--sort-section=alignment \
+		-nostartfiles -Wl,-Bsymbolic-functions \
+		-fdata-sections -Wl,--sort-section=alignment \
 		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)

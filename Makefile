@@ -21,6 +21,8 @@
 #                           UCX=folder measures the UCX that is installed there
 #   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
+#   make analyse            runs the static analysers that are installed
+#   make mutate N=60        plants so many faults, one at a time: do tests notice?
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
 #   make uninstall          removes what make install with the same variables
@@ -102,7 +104,7 @@ CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
 # Scripts that look at what was built.
-CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms)
+CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms guide)
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -159,11 +161,12 @@ SONAME := libpindown.so.0
 # nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
 # four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
-# padding.
+# padding. sort-section: large arrays, of which most processes use a few pages, lie together, so that
+# small variables do not take a page each beside them.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
-		-nostartfiles -Wl,-Bsymbolic-functions \
+		-nostartfiles -Wl,-Bsymbolic-functions -fdata-sections -Wl,--sort-section=alignment \
 		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)

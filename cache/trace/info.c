@@ -57,7 +57,7 @@ static struct info begin_info(struct pdn_trace_header *header, size_t max)
 
 static void add_bytes(struct info *info, const char *bytes, size_t length)
 {
-	if (info->cut || length > info->capacity - info->used) {
+	if (info->cut || !info->data || length > info->capacity - info->used) {
 		info->cut = true;
 		return;
 	}

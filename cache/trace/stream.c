@@ -100,7 +100,7 @@ static bool move_piece(struct pdn_thread *self, unsigned words, uint64_t end)
 	uint64_t offset = piece->next, left;
 	unsigned units = 0;
 
-	if (piece->chunk_end - offset < words * 8u) {
+	if (piece->chunk_end - offset < words * 8ul) {
 		units = piece->chunk_end ? UNITS : FIRST_UNITS;
 		offset = pdn_trace_file_claim(units);
 		if (!offset)

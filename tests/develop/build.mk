@@ -31,9 +31,13 @@ compile_commands.json:
 		$(MAKE) --no-print-directory --always-make --dry-run V=1 tests $(BENCH) | \
 		tests/develop/compile-commands >$@
 
+# The analysers that are installed, or those that ONLY names; see .ci/analyse.
+analyse:
+	@.ci/analyse $(subst $(comma), ,$(ONLY))
+
 help:
 	@sed -n '/^#   make /,/^$$/s/^# \{0,3\}//p' Makefile
 
-.PHONY: test gdb compile_commands.json help
+.PHONY: test gdb compile_commands.json analyse help
 
 CHECK_TREE += tests/develop/check-make tests/develop/check-debugging

@@ -35,3 +35,35 @@ $(fuzz_bin)/fuzz_trace: $(fuzz_code) $(wildcard tools/*.h tools/*/*.h cache/*.h 
 	else \
 		: >$@; \
 	fi
+
+# The fuzzer of fuzz.c, which needs no more than a compiler with sanitizers: an empty file where
+# there is none. For an hour with one target: make fuzz T=elf SECONDS=3600 [SEED=7]. What fails is
+# left in build/fuzz.
+fuzz_targets := environment elf doctor trace
+fuzz_sanitize := -fsanitize=address,undefined
+fuzz_sources := $(patsubst %,tests/fuzz/%.c,fuzz targets target_doctor fuzz_trace) \
+	$(filter-out tools/main.c tools/system/tree.c,$(TOOLS_SRC)) \
+	$(patsubst $(B)/obj/%.o,%,$(TOOLS_SHARED))
+fuzz_objects := $(fuzz_sources:%=$(B)/obj/fuzz/%.o)
+$(B)/obj/fuzz/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC      $< (for the fuzzer)"
+	$(CC) $(fuzz_flags) $(fuzz_sanitize) -fno-sanitize-recover=undefined \
+		-DPDN_LIBDIR='"$(LIBDIR)"' -MMD -MP -c $< -o $@
+$(fuzz_bin)/fuzz: $(fuzz_objects)
+	@mkdir -p $(@D)
+	if echo 'int main(void) { return 0; }' | \
+			$(CC) $(fuzz_sanitize) -x c - -o $@ 2>/dev/null; then \
+		$(CC) $(fuzz_sanitize) $^ -o $@ $(TOOLS_LIBS) -lpthread; \
+	else \
+		: >$@; \
+	fi
+ifeq ($(SAN),)
+CHECK_WITH += $(fuzz_bin)/fuzz
+endif
+
+SEED ?= 1
+fuzz: $(fuzz_bin)/fuzz $(ALL)
+	@BUILD=$(abspath $(B)) tests/fuzz/run --seed $(SEED) --seconds $(or $(SECONDS),60) \
+		$(or $(T),$(fuzz_targets))
+.PHONY: fuzz

@@ -47,7 +47,7 @@ static char *origin_of(const struct elf_file *file)
 static size_t variable_at(const char *text, size_t length, const char *name)
 {
 	bool braces = length > 1 && text[1] == '{';
-	size_t size = strlen(name), whole = 1 + size + 2u * braces;
+	size_t size = strlen(name), whole = 1 + size + (braces ? 2 : 0);
 
 	if (length < whole || strncmp(text + 1 + braces, name, size) != 0 ||
 	    (braces && text[whole - 1] != '}'))

@@ -85,7 +85,7 @@ static char *why_not_loadable(const char *library)
 
 		if (error && write(pipe_ends[1], error, strnlen(error, sizeof(why) - 1)) < 0)
 			_exit(2);
-		_exit(error != NULL);
+		_exit(error ? 1 : 0);
 	}
 	close(pipe_ends[1]);
 	if (child > 0) {

@@ -213,7 +213,7 @@ static bool print(const struct uses *uses, struct wishes *wishes)
 	bool ok = true;
 
 	choose_budgets(uses, wishes);
-	results = allocate(wishes->budget_count * policy_count * sizeof(*results));
+	results = allocate((size_t)wishes->budget_count * policy_count * sizeof(*results));
 	print_head(uses);
 	for (unsigned i = 0; i < wishes->budget_count; i++) {
 		bool first = true;

@@ -145,7 +145,7 @@ static void put_style(FILE *page)
 	fprintf(page,
 		"<style>.flame{position:relative;overflow:hidden;border:1px solid var(--line);"
 		"border-radius:6px;background:var(--card)}.flame div{position:absolute;"
-		"box-sizing:border-box;height:%upx;line-height:%upx;padding:0 3px;font-size:12px;"
+		"box-sizing:border-box;height:%dpx;line-height:%dpx;padding:0 3px;font-size:12px;"
 		"overflow:hidden;white-space:nowrap;text-overflow:ellipsis;cursor:default;"
 		"border:1px solid var(--card);border-radius:3px;background:var(--one-soft)}"
 		".flame .narrow{padding:0;border-width:0 0 1px;color:transparent}"

@@ -101,7 +101,7 @@ static const char *check_header(const struct trace_file *file, char *text, size_
 	if (header->major != PDN_TRACE_MAJOR) {
 		snprintf(text, capacity,
 			 "the trace has format %u.%u, written by a %s pindown; this one reads "
-			 "format %u",
+			 "format %d",
 			 header->major, header->minor,
 			 header->major > PDN_TRACE_MAJOR ? "newer" : "very old", PDN_TRACE_MAJOR);
 		return text;
@@ -269,7 +269,7 @@ static void scan_records(struct trace_file *file, struct chunk *chunk, const cha
 			if (base + record_when(words[0]) > file->last_ticks)
 				file->last_ticks = base + record_when(words[0]);
 		}
-		at += record_words(words[0]) * 8u;
+		at += record_words(words[0]) * 8ul;
 	}
 	chunk->used = (uint32_t)at;
 }

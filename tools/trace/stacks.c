@@ -91,10 +91,10 @@ unsigned trace_file_stack(const struct trace_file *file, uint32_t number, uint64
 		stack = bsearch(&number, file->stacks, file->stack_count, sizeof(*stack),
 				compare_number);
 	/* It was good when the file was opened, but anyone may have written to the file since. */
-	if (!stack || !trace_file_read(file, words, (2 + stack->frames) * 8u, stack->offset) ||
+	if (!stack || !trace_file_read(file, words, (2 + stack->frames) * 8ul, stack->offset) ||
 	    record_type(words[0]) != PDN_RECORD_STACK || record_what(words[0]) != stack->frames)
 		return 0;
-	memcpy(frames, words + 2, stack->frames * 8u);
+	memcpy(frames, words + 2, stack->frames * 8ul);
 	return stack->frames;
 }
 

@@ -191,7 +191,7 @@ static struct {
 
 static struct caller *find_caller(const struct trace_file *file, uint32_t stack)
 {
-	size_t i = (stack * 2654435761u ^ (uintptr_t)file >> 4) & (callers.capacity - 1);
+	size_t i = ((uint64_t)stack * 2654435761u ^ (uintptr_t)file >> 4) & (callers.capacity - 1);
 
 	while (callers.slots[i].file &&
 	       (callers.slots[i].file != file || callers.slots[i].stack != stack))

@@ -75,7 +75,7 @@ static void next_member(const char *key)
 	}
 }
 
-static void open(const char *key, const char *bracket)
+static void open_nested(const char *key, const char *bracket)
 {
 	next_member(key);
 	put(bracket, 1);
@@ -83,7 +83,7 @@ static void open(const char *key, const char *bracket)
 	members = 0;
 }
 
-static void close(const char *bracket)
+static void close_nested(const char *bracket)
 {
 	depth--;
 	if (members)
@@ -98,22 +98,22 @@ static void close(const char *bracket)
 
 void json_begin_object(const char *key)
 {
-	open(key, "{");
+	open_nested(key, "{");
 }
 
 void json_end_object(void)
 {
-	close("}");
+	close_nested("}");
 }
 
 void json_begin_list(const char *key)
 {
-	open(key, "[");
+	open_nested(key, "[");
 }
 
 void json_end_list(void)
 {
-	close("]");
+	close_nested("]");
 }
 
 void json_text(const char *key, const char *text)

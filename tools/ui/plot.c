@@ -22,10 +22,11 @@ static uint64_t highest(const uint64_t *values, unsigned count)
 static unsigned eighths(uint64_t value, uint64_t max, unsigned rows, unsigned row)
 {
 	uint64_t filled = (uint64_t)((__uint128_t)value * rows * 8 / max);
+	const uint64_t below = row * (uint64_t)8;
 
 	if (value && !filled)
 		filled = 1;
-	return filled <= row * 8u ? 0 : filled - row * 8u >= 8 ? 8 : (unsigned)(filled - row * 8u);
+	return filled <= below ? 0 : filled - below >= 8 ? 8 : (unsigned)(filled - below);
 }
 
 static char *put_scale(char *at, uint64_t value)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cache/hook_events.h"
+#include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/trust.h"
 #include "tests/unit/support/objects_test.h"
@@ -243,6 +244,23 @@ START_TEST(a_failed_create_gives_the_consumers_own_error)
 }
 END_TEST
 
+/* The record of an object that was not made serves the next one. */
+START_TEST(failed_creates_use_up_no_records)
+{
+	pindown_object *object;
+	uint32_t before;
+
+	attach_and_detach(consumer, AT(0), KEY(1, 1));
+	books.fail = EOPNOTSUPP;
+	ck_assert_int_lt(pindown_attach(consumer, AT(1), 1, 0, KEY(1, 1), NULL, &object), 0);
+	before = pdn_object_high_water();
+	for (unsigned i = 0; i < 1000; i++)
+		ck_assert_int_lt(pindown_attach(consumer, AT(1), 1, 0, KEY(1, 1), NULL, &object),
+				 0);
+	ck_assert_uint_eq(pdn_object_high_water(), before);
+}
+END_TEST
+
 static int inner_result, inner_other;
 
 static void attach_the_same(struct books *b, pindown_region *region)
@@ -349,6 +367,7 @@ int main(void)
 	tcase_add_test(tc, an_object_of_memory_that_died_unseen_is_found);
 	tcase_add_test(tc, bad_arguments_are_refused);
 	tcase_add_test(tc, a_failed_create_gives_the_consumers_own_error);
+	tcase_add_test(tc, failed_creates_use_up_no_records);
 	tcase_add_test(tc, create_may_call_anything_but_for_itself);
 	tcase_add_test(tc, create_may_free_the_memory);
 	tcase_add_test(tc, create_may_remove_its_consumer);

@@ -8,6 +8,7 @@
 #include "tests/unit/support/cache_test.h"
 #include "cache/driver/driver.h"
 #include "cache/index.h"
+#include "cache/index_nodes.h"
 #include "cache/region.h"
 
 #define MOST 300u
@@ -188,6 +189,24 @@ START_TEST(a_range_beyond_all_addresses_is_refused)
 }
 END_TEST
 
+/* More pages of several regions than memory is made usable for at a time. */
+START_TEST(thousands_of_shared_pages)
+{
+	enum { PAGES = 3000 };
+
+	for (uint32_t i = 1; i <= PAGES; i++) {
+		ck_assert_uint_eq(pdn_shared_new(), i);
+		pdn_shared_nodes[i].place[0] = i;
+	}
+	for (uint32_t i = 1; i <= PAGES; i++) {
+		ck_assert_uint_eq(pdn_shared_nodes[i].place[0], i);
+		pdn_shared_nodes[i].place[0] = 0;
+		pdn_shared_free(i);
+	}
+	ck_assert_uint_eq(pdn_shared_new(), PAGES); /* the last one given back */
+}
+END_TEST
+
 static void begin(void)
 {
 	const char *given = getenv("INDEX_SEED");
@@ -207,5 +226,6 @@ int main(void)
 	tcase_add_test(tc, regions_of_all_sizes);
 	tcase_add_test(tc, after_a_trim_it_starts_afresh);
 	tcase_add_test(tc, a_range_beyond_all_addresses_is_refused);
+	tcase_add_test(tc, thousands_of_shared_pages);
 	return run_suite(suite);
 }

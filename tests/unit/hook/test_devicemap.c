@@ -32,6 +32,21 @@ START_TEST(seen_memory_may_be_the_devices)
 }
 END_TEST
 
+/* What an event of memory asks: any address within it, and any number that is none. */
+START_TEST(an_address_within_is_marked)
+{
+	ck_assert(!pdn_is_marked(BASE + 1));
+	pdn_device_seen(BASE, 1);
+	ck_assert(pdn_is_marked(BASE));
+	ck_assert(pdn_is_marked(BASE + 1));
+	ck_assert(pdn_is_marked(BASE + 0x12345));
+	ck_assert(!pdn_is_marked(BASE + MIB(2) + 1));
+	ck_assert(!pdn_is_marked(TOP));
+	ck_assert(!pdn_is_marked(UINT64_MAX << 16));
+	ck_assert(!pdn_is_marked(UINT64_MAX));
+}
+END_TEST
+
 /* Across the end of a word of bits, and of two parts of the map. */
 START_TEST(long_ranges_are_seen_from_end_to_end)
 {
@@ -116,6 +131,7 @@ int main(void)
 	TCase *tc = suite_case(suite, "addresses", NULL, NULL);
 
 	tcase_add_test(tc, seen_memory_may_be_the_devices);
+	tcase_add_test(tc, an_address_within_is_marked);
 	tcase_add_test(tc, long_ranges_are_seen_from_end_to_end);
 	tcase_add_test(tc, nothing_lies_above);
 	tc = suite_case(suite, "address space", NULL, NULL);

@@ -156,6 +156,25 @@ START_TEST(each_import_is_named_with_its_caller)
 }
 END_TEST
 
+/* Also where no other event of the trace has one. */
+START_TEST(the_free_of_an_import_has_a_stack)
+{
+	int fd = a_buffer(), by;
+
+	setenv("PINDOWN_TRACE_STACKS", "0", 1);
+	pdn_trace_open();
+	export_at(BASE, fd);
+	pdn_export_imported(fd, &by);
+	close(fd);
+	end(BASE, 0);
+	outlived(1, BASE, PDN_TRACE_IMPORTED);
+	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 1);
+	for (unsigned i = 0; i < event_count; i++)
+		if (events[i].record.event == PDN_EV_HOLDER)
+			ck_assert_uint_ne(events[i].record.stack, 0);
+}
+END_TEST
+
 START_TEST(both_are_said)
 {
 	int fd = a_buffer(), by;
@@ -239,7 +258,7 @@ int main(void)
 			 without_a_trace_it_is_remembered_too, where_pindown_is_off_it_is_not,
 			 an_open_one_is_put_down_once, a_closed_one_is_not,
 			 an_import_counts_until_it_lets_go, each_import_is_named_with_its_caller,
-			 both_are_said, many_at_once, ten_thousand_of_them, a_child_remembers_none,
-			 NULL});
+			 the_free_of_an_import_has_a_stack, both_are_said, many_at_once,
+			 ten_thousand_of_them, a_child_remembers_none, NULL});
 	return run_suite(suite);
 }

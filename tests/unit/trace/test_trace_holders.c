@@ -2,6 +2,7 @@
 /* Registrations that the program has when their memory ends: the trace names each of them. */
 #define _GNU_SOURCE
 #include <stdlib.h>
+#include <string.h>
 
 #include "cache/foreign_dmabufs.h"
 #include "cache/hook_events.h"
@@ -50,6 +51,12 @@ static void begin(void)
 static void begin_revoking(void)
 {
 	setenv("PINDOWN_HELD", "revoke", 1);
+	begin();
+}
+
+static void begin_warning(void)
+{
+	setenv("PINDOWN_HELD", "warn", 1);
 	begin();
 }
 
@@ -261,6 +268,26 @@ START_TEST(many_on_one_region)
 }
 END_TEST
 
+/*
+ * The warning names the first registration whose code is known: not the next ones', and not what is
+ * no address of code.
+ */
+START_TEST(a_warning_names_the_first_that_is_known)
+{
+	const char *said, *made;
+
+	hold(1, AT(0), 4096);
+	hold(2, AT(0), 4096);
+	hold(3, AT(0), 4096);
+	registrations[0].caller = 5;
+	registrations[1].caller = (uintptr_t)free_it;
+	registrations[2].caller = (uintptr_t)strtoull; /* in the C library */
+	said = stderr_of(free_it);
+	made = strstr(said, "one made by ");
+	ck_assert_msg(made && strstr(made, "test_trace_holders"), "%s", said);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("holders");
@@ -274,6 +301,8 @@ int main(void)
 	tcase_add_test(tc, many_on_one_region);
 	tc = suite_case(suite, "revoking", begin_revoking, finish);
 	tcase_add_test(tc, each_is_named_before_it_is_revoked);
+	tc = suite_case(suite, "warning", begin_warning, finish);
+	tcase_add_test(tc, a_warning_names_the_first_that_is_known);
 	tc = suite_case(suite, "debugging", begin_debugging, finish);
 	tcase_add_test(tc, letting_go_meanwhile_is_no_misuse);
 	tc = suite_case(suite, "without", begin_without, finish);

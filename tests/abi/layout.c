@@ -14,7 +14,7 @@
 #define SIZE(type, size) static_assert(sizeof(struct type) == (size), #type " has another size")
 #define AT(type, member, offset)                                                          \
 	static_assert(offsetof(struct type, member) == (offset), #type "." #member " is " \
-										   "elsewhere")
+								       "elsewhere")
 #define IS(name, value) static_assert((int)(name) == (value), #name " has another value")
 
 SIZE(pindown_range, 16);

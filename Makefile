@@ -12,6 +12,10 @@
 #   make check-guest        runs the module's tests alone, in a QEMU guest
 #   make check-guest-debug  the same on a kernel that checks itself, which is
 #                           built first (half an hour in all)
+#   make deb                builds Debian packages in build/deb; make rpm: RPM
+#                           packages; make deb-module: the module for a kernel
+#                           (KDIR); make dist: a release, which they are made of
+#   make check-packages     builds, looks at and installs them (as root)
 #   make bench              runs the benchmarks, peers side by side; some of them:
 #                           ONLY=gets,memory..., ONLY=counts or ONLY=peers;
 #                           UCX=folder measures the UCX that is installed there
@@ -49,8 +53,8 @@ MAKEFLAGS += --silent
 endif
 
 # The packages that the wanted target uses are installed, or asked for, before anything else.
-needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug test gdb \
-	bench bench-docs bench-scale,$(MAKECMDGOALS))
+needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug \
+	check-packages test gdb bench bench-docs bench-scale,$(MAKECMDGOALS))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
 need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' UCX='$(UCX)' \
@@ -100,7 +104,7 @@ CHECK_UNIT :=	# test programs that use the Check library
 CHECK_SIM :=	# scripts and programs that run against the simulated driver
 CHECK_GUEST :=	# what runs in a QEMU guest
 # Scripts that look at what was built.
-CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms)
+CHECK_TREE := $(addprefix tests/check-,library install manual examples rooms guide)
 CHECK_WITH :=	# files that the scripts use, to be built first
 DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
@@ -115,7 +119,7 @@ CHECK_CFLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
 all:
-include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs tests/*))
+include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs packaging tests/*))
 
 ALL += $(B)/libpindown.so
 all: $(ALL)
@@ -157,11 +161,13 @@ SONAME := libpindown.so.0
 # nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
 # four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
-# padding.
+# padding. sort-section: large arrays, of which most processes use a few pages, lie together, and
+# small variables do not take a page each between them.
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-z,now \
 		-nostartfiles -Wl,-Bsymbolic-functions \
+		-fdata-sections -Wl,--sort-section=alignment \
 		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)

@@ -23,15 +23,17 @@ static void add_pin(struct pdn_account *account, uint64_t bytes)
 		account->peak_bytes = account->bytes;
 }
 
-static void add_unpin(struct pdn_account *account, uint64_t bytes, bool was_kept)
+static void add_unpins(struct pdn_account *account, uint32_t count, uint64_t bytes)
 {
-	account->unpins++;
-	account->regions--;
+	account->unpins += count;
+	account->regions -= count;
 	account->bytes -= bytes;
-	if (was_kept) {
-		account->kept_regions--;
-		account->kept_bytes -= bytes;
-	}
+}
+
+static void add_no_longer_kept(struct pdn_account *account, uint64_t bytes)
+{
+	account->kept_regions--;
+	account->kept_bytes -= bytes;
 }
 
 static void add_kept(struct pdn_account *account, uint64_t bytes)
@@ -40,12 +42,12 @@ static void add_kept(struct pdn_account *account, uint64_t bytes)
 	account->kept_bytes += bytes;
 }
 
-static void add_out(struct pdn_account *account, bool evicted)
+static void add_outs(struct pdn_account *account, uint32_t count, bool evicted)
 {
 	if (evicted)
-		account->evictions++;
+		account->evictions += count;
 	else
-		account->invalidations++;
+		account->invalidations += count;
 }
 
 static bool has_account(int device)
@@ -77,47 +79,69 @@ void pdn_account_export_saved(void)
 	process_changed();
 }
 
-void pdn_account_pin(const struct pdn_details *details)
+void pdn_account_pin(const struct pindown_region *region)
 {
-	struct pdn_account *own = changing(details->pin.device);
+	struct pdn_account *own = changing(region->device);
+	uint64_t bytes = pdn_region_pin_length(region);
 
-	add_pin(&pdn_total, details->pin.length);
+	add_pin(&pdn_total, bytes);
 	if (own)
-		add_pin(own, details->pin.length);
-	pdn_counts.fallbacks += details->pin.fell_back;
-	pdn_untold_process |= details->pin.fell_back;
+		add_pin(own, bytes);
+	if (pdn_region_flags(region) & PDN_REGION_FELL_BACK) {
+		pdn_counts.fallbacks++;
+		pdn_untold_process = true;
+	}
 }
 
-void pdn_account_unpin(const struct pdn_details *details, bool was_kept)
+void pdn_account_unpins(int device, uint32_t count, uint64_t bytes)
 {
-	struct pdn_account *own = changing(details->pin.device);
+	struct pdn_account *own = changing(device);
 
-	add_unpin(&pdn_total, details->pin.length, was_kept);
+	add_unpins(&pdn_total, count, bytes);
 	if (own)
-		add_unpin(own, details->pin.length, was_kept);
+		add_unpins(own, count, bytes);
 }
 
-void pdn_account_kept(const struct pdn_details *details)
+void pdn_account_unpin(const struct pindown_region *region, bool was_kept)
 {
-	struct pdn_account *own = changing(details->pin.device);
+	uint64_t bytes = pdn_region_pin_length(region);
 
-	add_kept(&pdn_total, details->pin.length);
+	pdn_account_unpins(region->device, 1, bytes);
+	if (!was_kept)
+		return;
+	add_no_longer_kept(&pdn_total, bytes);
+	if (has_account(region->device))
+		add_no_longer_kept(&pdn_devices[region->device], bytes);
+}
+
+void pdn_account_kept(const struct pindown_region *region)
+{
+	struct pdn_account *own = changing(region->device);
+	uint64_t bytes = pdn_region_pin_length(region);
+
+	add_kept(&pdn_total, bytes);
 	if (own)
-		add_kept(own, details->pin.length);
+		add_kept(own, bytes);
 }
 
 /* The page shows it with the next change: at once the region is unpinned or kept. */
-void pdn_account_out(const struct pdn_details *details, bool missed)
+void pdn_account_outs(int device, uint32_t count, enum pindown_reason reason)
 {
-	bool evicted = details->reason == PINDOWN_REASON_EVICTED;
+	bool evicted = reason == PINDOWN_REASON_EVICTED;
 
+	if (reason == PINDOWN_REASON_FLUSHED)
+		return;
+	add_outs(&pdn_total, count, evicted);
+	if (has_account(device))
+		add_outs(&pdn_devices[device], count, evicted);
+}
+
+void pdn_account_out(const struct pindown_region *region, bool missed)
+{
 	pdn_counts.missed_invalidations += missed;
 	pdn_untold_process |= missed;
-	if (details->reason == PINDOWN_REASON_FLUSHED || details->flags & PDN_REGION_REPLACED)
-		return;
-	add_out(&pdn_total, evicted);
-	if (has_account(details->pin.device))
-		add_out(&pdn_devices[details->pin.device], evicted);
+	if (!(region->flags & PDN_REGION_REPLACED))
+		pdn_account_outs(region->device, 1, (enum pindown_reason)region->reason);
 }
 
 void pdn_account_pin_failure(void)
@@ -159,18 +183,18 @@ static void add_object_kept(struct pdn_account *account, uint64_t bytes, bool ke
 
 void pdn_account_objects(struct pindown_region *region)
 {
-	const struct pdn_details *details = pdn_details_of(region);
+	uint64_t bytes = pdn_region_pin_length(region);
 	struct pdn_account *own;
 	bool kept = pdn_brief_of(region)->state == PDN_KEPT &&
 		    pdn_objects_of[pdn_region_number(region)];
 
-	if (kept == !!(details->flags & PDN_REGION_OBJECTS))
+	if (kept == !!(region->flags & PDN_REGION_OBJECTS))
 		return;
-	own = changing(details->pin.device);
-	pdn_region_set_flags(region, details->flags ^ PDN_REGION_OBJECTS);
-	add_object_kept(&pdn_total, details->pin.length, kept);
+	own = changing(region->device);
+	pdn_region_set_flags(region, region->flags ^ PDN_REGION_OBJECTS);
+	add_object_kept(&pdn_total, bytes, kept);
 	if (own)
-		add_object_kept(own, details->pin.length, kept);
+		add_object_kept(own, bytes, kept);
 }
 
 uint64_t pdn_pinned_bytes_of(int device)

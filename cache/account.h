@@ -30,10 +30,16 @@ extern struct pdn_counts {
 extern bool pdn_untold_process;
 extern uint64_t pdn_untold_devices;
 
-void pdn_account_pin(const struct pdn_details *details);
-void pdn_account_unpin(const struct pdn_details *details, bool was_kept);
-void pdn_account_out(const struct pdn_details *details, bool missed);
-void pdn_account_kept(const struct pdn_details *details);
+void pdn_account_pin(const struct pindown_region *region);
+void pdn_account_unpin(const struct pindown_region *region, bool was_kept);
+void pdn_account_out(const struct pindown_region *region, bool missed);
+/*
+ * The same for `count` regions of one device: idle ones that were unpinned, of so many bytes
+ * together; and others that were not missed, and for this reason.
+ */
+void pdn_account_unpins(int device, uint32_t count, uint64_t bytes);
+void pdn_account_outs(int device, uint32_t count, enum pindown_reason reason);
+void pdn_account_kept(const struct pindown_region *region);
 void pdn_account_pin_failure(void);
 void pdn_account_export_saved(void);
 void pdn_account_object_made(void);

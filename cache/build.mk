@@ -9,9 +9,10 @@ LIB_SRC += $(CACHE_SRC)
 LIB_NEEDS += cache/pindown.map
 LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
 
-# The library is in every process: where time is no matter, room is. Time matters to hits and frees.
-CACHE_FAST := account evict get hook_events index invalidate race base/lock \
-	base/barrier objects/object objects/lookup
+# The library is in every process: where time is no matter, room is. Time matters to hits, frees and
+# pins.
+CACHE_FAST := account evict get growth hook_events index invalidate pin race stats \
+	base/lock base/barrier driver/driver objects/object objects/lookup
 $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): ALL_CFLAGS += -Os
 
 # It defines functions that the compiler knows, and would call for its own loops, or replace by ones

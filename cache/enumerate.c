@@ -18,7 +18,6 @@
 static bool describe_region(uint32_t number, struct pindown_region_info *info)
 {
 	const struct pindown_region *region = &pdn_regions[number];
-	const struct pdn_details *details = &pdn_details[number];
 	uint32_t state = pdn_briefs[number].state;
 
 	if (!pdn_state_is_live(state) && state != PDN_KEPT)
@@ -26,11 +25,11 @@ static bool describe_region(uint32_t number, struct pindown_region_info *info)
 	*info = (struct pindown_region_info){
 		.base = region->base,
 		.length = region->end - region->base,
-		.pin_base = details->pin.base,
-		.pin_length = details->pin.length,
-		.buffer_id = details->buffer_id,
-		.context = details->context,
-		.device = details->pin.device,
+		.pin_base = pdn_region_pin_base(region),
+		.pin_length = pdn_region_pin_length(region),
+		.buffer_id = region->buffer_id,
+		.context = pdn_region_context(region),
+		.device = region->device,
 		.is_volatile = pdn_region_is_volatile(region),
 		.is_live = state != PDN_KEPT,
 		.in_use = pdn_region_in_use(number) || pdn_objects_hold(number, 0),
@@ -115,6 +114,7 @@ PDN_EXPORT int pindown_consumer_stats(int id, struct pindown_consumer_stats *sta
 	PDN_UNCANCELLED;
 	struct pindown_consumer_stats all;
 	struct pindown_object_info info;
+	const struct pdn_selection its = {(uint32_t)id, NULL};
 	const struct pdn_consumer *consumer;
 
 	if (!stats || size == 0 || id < 1)
@@ -123,7 +123,8 @@ PDN_EXPORT int pindown_consumer_stats(int id, struct pindown_consumer_stats *sta
 	consumer = pdn_consumer((uint32_t)id);
 	if (consumer)
 		all = consumer->stats;
-	for (uint32_t n = 1; consumer && n <= pdn_object_high_water(); n++)
+	for (uint32_t n = consumer ? pdn_first_selected(&its) : 0; n;
+	     n = pdn_next_selected(&its, n))
 		if (describe_object(n, (uint32_t)id, &info)) {
 			all.objects++;
 			all.held_objects += (unsigned)info.in_use;

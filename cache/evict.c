@@ -60,10 +60,12 @@ void pdn_queue_append(struct pdn_queue *queue, uint32_t number)
 	insert_behind(queue, queue->newest, number);
 }
 
-void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
+/* `count` neighbours: `first` is the oldest, `last` the newest of them. */
+static inline void remove_run(struct pdn_queue *queue, uint32_t first, uint32_t last,
+			      uint32_t count)
 {
 	struct pindown_region *all = pdn_regions;
-	uint32_t older = all[number].older, newer = all[number].newer;
+	uint32_t older = all[first].older, newer = all[last].newer;
 
 	if (older)
 		set_link(&all[older].newer, newer);
@@ -73,9 +75,12 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
 		set_link(&all[newer].older, older);
 	else
 		queue->newest = older;
-	set_link(&all[number].older, 0);
-	set_link(&all[number].newer, 0);
-	queue->count--;
+	queue->count -= count;
+}
+
+void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
+{
+	remove_run(queue, number, number, 1);
 }
 
 /* ---- live regions ------------------------------------------------------------------------- */
@@ -83,13 +88,15 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
 /*
  * An eviction that meets a region in use moves it to the third queue, or each later one would have
  * to pass it again. A put does not tell when it becomes idle, so each eviction looks at a few of
- * that queue, and at all of it only where nothing else can go. A region that is found idle comes
- * back at the old end of its queue, as it was met there. `bytes`: pinned by the regions in each.
+ * that queue, the next ones and the newest, and at all of it only where nothing else can go. A
+ * region that is found idle comes back at the old end of its queue, as it was met there. `bytes`:
+ * pinned by the regions in each.
  */
 static struct {
 	struct pdn_queue queue;
 	uint64_t bytes;
 } live[3];
+static uint32_t next_held; /* to be looked at in the third one; 0: the oldest */
 
 #define NEWCOMERS 0
 #define SETTLED	  PDN_QUEUE_SETTLED
@@ -106,8 +113,8 @@ static unsigned place_of(uint32_t number)
 /* `queue` as in pdn_details; `older` as in insert_behind(). */
 static void enter(uint32_t number, unsigned queue, uint32_t older)
 {
-	pdn_details[number].queue = (uint16_t)queue;
-	live[place_of(number)].bytes += pdn_details[number].pin.length;
+	pdn_details[number].queue = (uint8_t)queue;
+	live[place_of(number)].bytes += pdn_region_pin_length(&pdn_regions[number]);
 	insert_behind(&live[place_of(number)].queue, older, number);
 }
 
@@ -118,8 +125,23 @@ static void append(uint32_t number, unsigned queue)
 
 void pdn_queues_remove(uint32_t number)
 {
-	live[place_of(number)].bytes -= pdn_details[number].pin.length;
+	if (number == next_held)
+		next_held = pdn_regions[number].newer;
+	live[place_of(number)].bytes -= pdn_region_pin_length(&pdn_regions[number]);
 	pdn_queue_remove(&live[place_of(number)].queue, number);
+}
+
+void pdn_queues_left(const struct pdn_leaving *leaving)
+{
+	unsigned place;
+
+	if (!leaving->count)
+		return;
+	place = place_of(leaving->first);
+	if (place == HELD)
+		next_held = 0; /* it may be one of them */
+	live[place].bytes -= leaving->bytes;
+	remove_run(&live[place].queue, leaving->first, leaving->last, leaving->count);
 }
 
 static uint32_t first_from(unsigned place)
@@ -157,9 +179,9 @@ static uint32_t ghost_places
 static uint32_t ghosts_begin, ghosts_end;
 static uint64_t ghost_bytes;
 
-static uint64_t ghost_id(const struct pdn_details *details)
+static uint64_t ghost_id(const struct pindown_region *region)
 {
-	return details->buffer_id + details->pin.base;
+	return region->buffer_id + pdn_region_pin_base(region);
 }
 
 static uint32_t *ghost_place(uint64_t id)
@@ -173,16 +195,16 @@ static void forget(uint32_t place)
 	ghosts[place].id = ghosts[place].bytes = 0;
 }
 
-static void remember(const struct pdn_details *details)
+static void remember(const struct pindown_region *region)
 {
 	uint32_t place = ghosts_end++ % GHOSTS;
 
 	if (ghosts_end - ghosts_begin > GHOSTS)
 		forget(ghosts_begin++ % GHOSTS);
-	ghosts[place].id = ghost_id(details);
-	ghosts[place].bytes = details->pin.length;
-	*ghost_place(ghost_id(details)) = place;
-	ghost_bytes += details->pin.length;
+	ghosts[place].id = ghost_id(region);
+	ghosts[place].bytes = pdn_region_pin_length(region);
+	*ghost_place(ghost_id(region)) = place;
+	ghost_bytes += pdn_region_pin_length(region);
 	while (ghost_bytes > pdn_pinned_bytes())
 		forget(ghosts_begin++ % GHOSTS);
 }
@@ -210,6 +232,7 @@ void pdn_queues_add(uint32_t number)
 void pdn_queues_fork_child(void)
 {
 	memset(live, 0, sizeof(live));
+	next_held = 0;
 	if (ghosts_end) {
 		memset(ghosts, 0, sizeof(ghosts));
 		ghosts_begin = ghosts_end = 0;
@@ -221,17 +244,17 @@ void pdn_queues_fork_child(void)
 
 static bool is_there(uint32_t number, int place)
 {
-	const struct pdn_pin *pin = &pdn_details[number].pin;
+	const struct pindown_region *region = &pdn_regions[number];
 
 	switch (place) {
 	case -1:
 		return true;
 	case PDN_WITH_DMABUF:
-		return pin->fd >= 0;
+		return pdn_region_fd(region) >= 0;
 	case PDN_WITH_OBJECTS:
 		return pdn_first_object(number);
 	default:
-		return pin->device == place;
+		return region->device == place;
 	}
 }
 
@@ -260,30 +283,42 @@ static bool set_aside(uint32_t number)
 	return true;
 }
 
+/* Look at a held region: an idle one comes back, behind the last one that did. */
+static bool comes_back(uint32_t number, uint32_t last[HELD])
+{
+	unsigned queue = pdn_details[number].queue & ~HELD;
+
+	if (is_held(number))
+		return false;
+	pdn_queues_remove(number);
+	enter(number, queue, last[queue]);
+	last[queue] = number;
+	return true;
+}
+
 /*
- * Look at some of the held regions, those first that were not looked at for longest: idle ones come
- * back. true: one of these may go.
+ * Look at some of the held regions, those first that were not looked at for longest. Then at the
+ * newest: one that was just met in use is often idle by the next eviction, while others are held
+ * for good. true: one of these may go.
  */
-#define HELD_LOOKS 16u
+#define HELD_LOOKS   12u
+#define NEWEST_LOOKS 4u
 static bool look_at_held(int place)
 {
-	struct pdn_queue *held = &live[HELD].queue;
+	const struct pdn_queue *held = &live[HELD].queue;
 	uint32_t left = held->count < HELD_LOOKS ? held->count : HELD_LOOKS;
-	uint32_t last[HELD] = {0}; /* of those that came back */
+	uint32_t newest = held->count - left < NEWEST_LOOKS ? held->count - left : NEWEST_LOOKS;
+	uint32_t last[HELD] = {0}, number, older;
 	bool any = false;
 
-	for (uint32_t number = held->oldest, next; left; number = next, left--) {
-		unsigned queue = pdn_details[number].queue;
-
-		next = pdn_regions[number].newer;
-		pdn_queues_remove(number);
-		if (is_held(number)) {
-			append(number, queue);
-			continue;
-		}
-		enter(number, queue & ~HELD, last[queue & ~HELD]);
-		last[queue & ~HELD] = number;
-		any |= is_there(number, place);
+	for (; left; left--) {
+		number = next_held ? next_held : held->oldest;
+		next_held = pdn_regions[number].newer;
+		any |= comes_back(number, last) && is_there(number, place);
+	}
+	for (number = held->newest; newest; number = older, newest--) {
+		older = pdn_regions[number].older;
+		any |= comes_back(number, last) && is_there(number, place);
 	}
 	return any;
 }
@@ -443,11 +478,12 @@ void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 /* Lock held. Would it be enough if all idle regions went? It looks no further than it must. */
 static bool is_idle_enough(struct shortage shortage, int place)
 {
+	look_at_held(place);
 	for (uint32_t n = pdn_queues_first(), next; n && !is_none(&shortage); n = next) {
 		next = pdn_queues_next(n);
 		if (!is_there(n, place) || set_aside(n))
 			continue;
-		shortage.bytes = above(shortage.bytes, pdn_details[n].pin.length);
+		shortage.bytes = above(shortage.bytes, pdn_region_pin_length(&pdn_regions[n]));
 		shortage.regions = above(shortage.regions, 1);
 	}
 	return is_none(&shortage);
@@ -552,7 +588,7 @@ bool pdn_evict_for(struct pdn_pressure *pressure)
 	again = may_evict(pressure) && pdn_evict_one(&victims, pressure->place);
 	if (again) {
 		pressure->regions++;
-		pressure->bytes += pdn_details[victims.first].pin.length;
+		pressure->bytes += pdn_region_pin_length(&pdn_regions[victims.first]);
 	} else {
 		again = pdn_dying_any();
 		pressure->would_wait = again && pressure->nowait;
@@ -573,7 +609,7 @@ uint64_t pdn_idle_bytes(int device, uint64_t enough)
 	for (uint32_t n = pdn_queues_first(), next; n && bytes < enough; n = next) {
 		next = pdn_queues_next(n);
 		if (is_there(n, device) && !set_aside(n))
-			bytes += pdn_details[n].pin.length;
+			bytes += pdn_region_pin_length(&pdn_regions[n]);
 	}
 	pdn_unlock();
 	return bytes;
@@ -626,7 +662,7 @@ void pdn_give_back(uint64_t bytes)
 
 		pdn_lock();
 		if (pdn_evict_one(&victims, -1))
-			given += pdn_details[victims.first].pin.length;
+			given += pdn_region_pin_length(&pdn_regions[victims.first]);
 		else
 			given = bytes;
 		pdn_unlock();
@@ -640,15 +676,16 @@ PDN_EXPORT int pindown_flush(void)
 {
 	PDN_UNCANCELLED;
 	struct pdn_victims victims = {0};
-	uint32_t candidates = 0;
+	uint32_t candidates = 0, *last = &candidates;
 	int count;
 
 	pdn_lock();
 	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
 		if (can_go(n, -1)) {
-			pdn_details[n].victim = candidates;
-			candidates = n;
+			*last = n;
+			last = &pdn_details[n].victim;
 		}
+	*last = 0;
 	if (candidates)
 		pdn_victims_add_idle(&victims, candidates, PINDOWN_REASON_FLUSHED);
 	pdn_unlock();

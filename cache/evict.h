@@ -22,6 +22,16 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number);
 /* A region is live from here on, or no longer; its buffer id and its pin are set. */
 void pdn_queues_add(uint32_t number);
 void pdn_queues_remove(uint32_t number);
+
+/*
+ * Several that are live no longer, neighbours in their queue from the oldest to the newest of them,
+ * leave it together.
+ */
+struct pdn_leaving {
+	uint32_t first, last, count; /* 0: none yet */
+	uint64_t bytes;
+};
+void pdn_queues_left(const struct pdn_leaving *leaving);
 void pdn_queues_fork_child(void);
 
 /* All live regions, in no order of use: 0 at the end. */

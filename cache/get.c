@@ -143,8 +143,24 @@ static int bad_arguments(uint64_t addr, size_t length, unsigned flags,
 	return !region || length == 0 || addr + length < addr || flags & ~PDN_GET_FLAGS;
 }
 
-/* Cold: mostly a pin, which takes a thousand times as long. */
-static int __attribute__((noinline, cold))
+/* The region under the lock, with its state, or NULL and what pdn_pin() is to be told. */
+static struct pindown_region *__attribute__((noinline, cold))
+hold_in_order(uint64_t addr, size_t length, uint32_t *state, uint64_t *index_seq)
+{
+	struct pindown_region *region;
+
+	pdn_lock();
+	*index_seq = pdn_index_read_begin();
+	region = pdn_hold_locked(addr, length);
+	if (region) {
+		*index_seq = 1;
+		*state = pdn_brief_of(region)->state;
+	}
+	pdn_unlock();
+	return region;
+}
+
+static int __attribute__((noinline))
 get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out)
 {
 	PDN_UNCANCELLED;
@@ -157,27 +173,23 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		return PINDOWN_ERR_INVALID;
 	if (!pdn_config()->enabled)
 		return PINDOWN_ERR_DISABLED;
+	if (!pdn_process_is_known())
+		pdn_process_begin();
 	pdn_top_open();
-	pdn_lock(); /* without it the index may have been changing when the fast path looked */
 	index_seq = pdn_index_read_begin();
-	region = pdn_hold_locked(addr, length);
-	if (region) {
-		index_seq = 1;
-		state = pdn_brief_of(region)->state;
-		pdn_unlock();
-		if (is_good(self, region, state)) {
+	if (pdn_index_find(addr) || !pdn_index_unchanged(index_seq)) {
+		/* The index may have been changing when the fast path looked. */
+		region = hold_in_order(addr, length, &state, &index_seq);
+		if (region && is_good(self, region, state)) {
 			pdn_count_hit(self, region, addr, length);
 			*out = region;
 			return PINDOWN_OK;
 		}
-		pdn_lock();
 	}
 	pdn_count(&self->counters->misses);
-	if (flags & PINDOWN_GET_CACHED) {
-		pdn_unlock();
+	if (flags & PINDOWN_GET_CACHED)
 		return PINDOWN_ERR_NOT_DEVICE;
-	}
-	return pdn_pin(addr, length, flags, index_seq, out); /* lets go of the lock */
+	return pdn_pin(addr, length, flags, index_seq, out);
 }
 
 /*
@@ -201,8 +213,8 @@ get_held(struct pindown_region *region, uint32_t state, uint64_t addr, size_t le
  * The index has this number: a region whose brief is not enough (each hit is checked, or it can be
  * revoked, or it has not all of its pages), or several regions that share a page.
  */
-static int __attribute__((noinline))
-get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
+static int __attribute__((noinline)) get_number(uint64_t addr, size_t length, unsigned flags,
+						struct pindown_region **out, uint32_t found)
 {
 	uint32_t number = pdn_index_choose(found, addr), state;
 
@@ -211,6 +223,13 @@ get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **
 		return get_slow(addr, length, flags, out);
 	pdn_thread_counts_down(pdn_self_tls);
 	return get_held(&pdn_regions[number], state, addr, length, flags, out);
+}
+
+static int __attribute__((noinline))
+get_found(uint64_t addr, size_t length, unsigned flags, struct pindown_region **out, uint32_t found)
+{
+	return found ? get_number(addr, length, flags, out, found)
+		     : get_slow(addr, length, flags, out);
 }
 
 /*
@@ -443,13 +462,13 @@ PDN_EXPORT size_t pindown_region_length(const struct pindown_region *region)
 PDN_EXPORT uint64_t pindown_region_pin_base(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->pin.base;
+	return pdn_region_pin_base(region);
 }
 
 PDN_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->pin.length;
+	return pdn_region_pin_length(region);
 }
 
 PDN_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
@@ -461,13 +480,13 @@ PDN_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region
 PDN_EXPORT void *pindown_region_context(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->context;
+	return pdn_region_context(region);
 }
 
 PDN_EXPORT int pindown_region_device(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->pin.device;
+	return region->device;
 }
 
 PDN_EXPORT int pindown_region_is_volatile(const struct pindown_region *region)

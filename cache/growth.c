@@ -69,7 +69,8 @@ bool pdn_growth_to_windows(struct pdn_growth *growth, const struct pdn_allocatio
 }
 
 /* `what` is all that the request touches, so a window begins in its first mapping, too. */
-static void cut_window(const struct pdn_growth *growth, struct pdn_allocation *what)
+static void __attribute__((noinline, cold))
+cut_window(const struct pdn_growth *growth, struct pdn_allocation *what)
 {
 	struct pdn_memory *memory = &what->memory;
 	uint64_t base = growth->base & -growth->granule;
@@ -98,13 +99,11 @@ struct pdn_memory pdn_growth_whole(const struct pdn_allocation *what)
 }
 
 /* Lock held. Is any of the memory pinned by windows? */
-static bool has_windows(const struct pdn_allocation *what)
+static bool __attribute__((noinline, cold)) has_windows(const struct pdn_allocation *what)
 {
 	uint64_t at = what->memory.base;
 	uint32_t number;
 
-	if (!pdn_region_any_window())
-		return false;
 	while ((number = pdn_index_next(&at, what->memory.end)) != 0) {
 		struct pindown_region *region = &pdn_regions[number];
 
@@ -139,7 +138,7 @@ bool pdn_growth_shrinks(struct pdn_growth *growth, bool for_space)
 	return true;
 }
 
-static int describe(const struct pdn_growth *growth, struct pdn_allocation *what, int *error)
+static inline int describe(const struct pdn_growth *growth, struct pdn_allocation *what, int *error)
 {
 	int result = pdn_driver_describe_run(growth->base, growth->end - growth->base, growth->size,
 					     what, error);
@@ -150,14 +149,20 @@ static int describe(const struct pdn_growth *growth, struct pdn_allocation *what
 	return result;
 }
 
+static int __attribute__((noinline, cold))
+describe_less(struct pdn_growth *growth, struct pdn_allocation *what, int *error, int result)
+{
+	if (!pdn_growth_shrinks(growth, false))
+		return result;
+	pdn_growth_begin(growth);
+	return describe(growth, what, error);
+}
+
 int pdn_growth_describe(struct pdn_growth *growth, struct pdn_allocation *what, int *error)
 {
 	int result = describe(growth, what, error);
 
-	if (result == PINDOWN_OK || !pdn_growth_shrinks(growth, false))
-		return result;
-	pdn_growth_begin(growth);
-	return describe(growth, what, error);
+	return result == PINDOWN_OK ? result : describe_less(growth, what, error, result);
 }
 
 bool pdn_growth_finds_stale(const struct pdn_allocation *what, struct pindown_region *region)
@@ -182,7 +187,7 @@ struct reached {
 	uint64_t base, end, replaced;
 };
 
-static struct reached reached_by(const struct pdn_allocation *what)
+static struct reached __attribute__((noinline, cold)) reached_by(const struct pdn_allocation *what)
 {
 	struct reached r = {.base = what->memory.base, .end = what->memory.end};
 	uint64_t at = r.base;
@@ -212,7 +217,7 @@ bool pdn_growth_wants_more(struct pdn_growth *growth, const struct pdn_allocatio
 	uint64_t has = what->memory.end - what->memory.base, size = 0;
 	struct reached r;
 
-	if (growth->reach < PDN_REACH_WINDOW && has_windows(what)) {
+	if (pdn_region_any_window() && growth->reach < PDN_REACH_WINDOW && has_windows(what)) {
 		growth->granule =
 			__atomic_load_n(granule_of(what->memory.device), __ATOMIC_RELAXED);
 		growth->reach = PDN_REACH_WINDOW;

@@ -21,25 +21,29 @@
 #include "cache/hook_events.h"
 
 /*
- * May the caller skip the lock? The guard is up already. Unsettled is read before the index: a
- * region on its way from being in flight to the index, or from the index to being unpinned, is in
- * one of the two at each moment, and the sequence number shows if it moved between the two looks.
+ * May the caller skip the lock? The guard is up already, and a pin looks for guards when it has
+ * added its flight. Memory goes from a flight to the index, and from there to what is unsettled. So
+ * flights are looked for first, and what is unsettled is read before the index: the sequence number
+ * shows if a region moved between these two looks.
  */
 static inline uint32_t pending(void)
 {
-	/*
-	 * The guard is up, and this is loaded: pdn_flight_begin() stores it, and looks for guards.
-	 */
 	return __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST);
+}
+
+static inline bool any_pending(void)
+{
+	return pdn_flights_any() || pending();
 }
 
 /* For a range, it does not matter that exports of other memory are remembered. */
 static bool is_pending_in(uint64_t begin, uint64_t end)
 {
 	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = begin, .end = end};
+	bool flies = pdn_flights_any();
 	uint32_t what = pending();
 
-	return what & ~(PDN_PENDING_EXPORTS | PDN_PENDING_WINDOWS) ||
+	return flies || what & ~(PDN_PENDING_EXPORTS | PDN_PENDING_WINDOWS) ||
 	       (what & PDN_PENDING_EXPORTS && pdn_exports_may_be_in(&scope));
 }
 
@@ -67,7 +71,7 @@ static bool nothing_at_all(void)
 {
 	uint64_t seq = pdn_index_read_begin();
 
-	return !pending() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
+	return !any_pending() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
 	       pdn_index_unchanged(seq);
 }
 
@@ -135,7 +139,7 @@ static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 	guard = pdn_guard_fill(self, PDN_GUARD_RANGE, addr, addr, 0);
 	PDN_POINT(FREE_GUARDED, addr);
 	seq = pdn_index_read_begin();
-	if (__builtin_expect(pending() != 0, 0))
+	if (__builtin_expect(any_pending(), 0))
 		return end_pending(addr, reason, guard);
 	PDN_POINT(FREE_LOOKING, addr);
 	found = pdn_index_peek(addr);
@@ -243,7 +247,7 @@ void pdn_allocated(uint64_t addr, uint64_t length)
 	uint32_t unsettled = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED);
 
 	if (__builtin_expect(__atomic_load_n(&pdn_occupied, __ATOMIC_RELAXED) |
-				     (unsettled & ~PDN_PENDING_EXPORTS),
+				     (unsettled & ~PDN_PENDING_EXPORTS) | pdn_flights_any(),
 			     0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);

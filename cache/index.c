@@ -90,7 +90,17 @@ static bool add_to_page(uint32_t *slot, uint32_t region)
 	return true;
 }
 
-static void remove_from_page(uint32_t *slot, uint32_t region)
+static void clear_shared(uint32_t node)
+{
+	for (uint32_t n = node, next; n; n = next) {
+		next = pdn_shared_nodes[n].next;
+		for (unsigned i = 0; i < PDN_SHARED_PLACES; i++)
+			__atomic_store_n(&pdn_shared_nodes[n].place[i], 0, __ATOMIC_RELEASE);
+		pdn_shared_free(n);
+	}
+}
+
+static void __attribute__((noinline)) remove_from_page(uint32_t *slot, uint32_t region)
 {
 	bool any = false;
 
@@ -145,17 +155,25 @@ static bool add_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin, ui
 	return true;
 }
 
-static void remove_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin, uint64_t end)
+static inline void remove_pages(struct pdn_leaf *leaf, uint32_t region, uint64_t begin,
+				uint64_t end)
 {
-	for (uint64_t at = begin & ~(PAGE_SPAN - 1); at < end; at += PAGE_SPAN)
-		remove_from_page(pdn_index_page(leaf, at), region);
+	uint32_t *last = pdn_index_page(leaf, end - 1);
+
+	for (uint32_t *slot = pdn_index_page(leaf, begin); slot <= last; slot++)
+		if (__builtin_expect(*slot == region, 1))
+			__atomic_store_n(slot, 0, __ATOMIC_RELEASE);
+		else
+			remove_from_page(slot, region);
 }
 
 /* It begins at this address: next to pages that were emptied there are often others in use. */
-static bool is_empty(struct pdn_leaf *leaf, uint64_t at)
+static inline bool is_empty(struct pdn_leaf *leaf, uint64_t at)
 {
-	for (unsigned i = 0; i < 1 << PDN_LEAF_BITS; i++, at += PAGE_SPAN)
-		if (*pdn_index_page(leaf, at))
+	if (__builtin_expect(*pdn_index_page(leaf, at), 1))
+		return false;
+	for (unsigned i = 0; i < 1 << PDN_LEAF_BITS; i++)
+		if (leaf->slot[i])
 			return false;
 	return true;
 }
@@ -218,10 +236,23 @@ static void remove_from_block(uint32_t region, uint64_t begin, uint64_t end)
 
 /* ---- changes: lock held ------------------------------------------------------------------- */
 
-static void remove_up_to(uint32_t region, uint64_t base, uint64_t end)
+static void __attribute__((noinline)) remove_up_to(uint32_t region, uint64_t base, uint64_t end)
 {
 	for (uint64_t at = base; at < end; at = end_of(at, BLOCK_SPAN))
 		remove_from_block(region, at, least(end, end_of(at, BLOCK_SPAN)));
+}
+
+/* The usual case: it has a page for itself, with another region behind it. false: it has not. */
+static inline bool remove_page(uint32_t region, uint64_t base, uint64_t end)
+{
+	uintptr_t slot = *pdn_index_slot(pdn_index_root[base >> PDN_MID_SHIFT], base);
+	struct pdn_leaf *leaf = (struct pdn_leaf *)slot;
+
+	if (!slot || slot & PDN_ALONE_TAG || (base ^ (end - 1)) >= PAGE_SPAN ||
+	    *pdn_index_page(leaf, base) != region || !*pdn_index_page(leaf, base + PAGE_SPAN))
+		return false;
+	__atomic_store_n(pdn_index_page(leaf, base), 0, __ATOMIC_RELEASE);
+	return true;
 }
 
 bool pdn_index_insert(uint32_t region, uint64_t base, uint64_t end)
@@ -243,7 +274,47 @@ bool pdn_index_insert(uint32_t region, uint64_t base, uint64_t end)
 void pdn_index_remove(uint32_t region, uint64_t base, uint64_t end)
 {
 	change_begin();
-	remove_up_to(region, base, end);
+	if (!remove_page(region, base, end))
+		remove_up_to(region, base, end);
+	change_end();
+}
+
+/* Nothing else can lie in these pages, as allocations don't overlap. */
+static void clear_pages(struct pdn_leaf *leaf, uint64_t begin, uint64_t end)
+{
+	uint32_t *last = pdn_index_page(leaf, end - 1);
+
+	for (uint32_t *slot = pdn_index_page(leaf, begin); slot <= last; slot++) {
+		if (__builtin_expect(*slot & PDN_SHARED_TAG, 0))
+			clear_shared(*slot & ~PDN_SHARED_TAG);
+		__atomic_store_n(slot, 0, __ATOMIC_RELEASE);
+	}
+}
+
+/* [begin, end) lies in one block. */
+static void clear_in_block(uint64_t begin, uint64_t end)
+{
+	struct pdn_mid *mid = pdn_index_root[begin >> PDN_MID_SHIFT];
+	uintptr_t slot = *pdn_index_slot(mid, begin);
+	struct pdn_leaf *leaf = (struct pdn_leaf *)slot;
+
+	if (!slot)
+		return;
+	if (!(slot & PDN_ALONE_TAG)) {
+		clear_pages(leaf, begin, end);
+		if (end - begin < BLOCK_SPAN && !is_empty(leaf, end))
+			return;
+	}
+	set_block(mid, begin, 0);
+	if (!(slot & PDN_ALONE_TAG))
+		pdn_leaf_free(leaf);
+}
+
+void pdn_index_remove_all(uint64_t base, uint64_t end)
+{
+	change_begin();
+	for (uint64_t at = base; at < end; at = end_of(at, BLOCK_SPAN))
+		clear_in_block(at, least(end, end_of(at, BLOCK_SPAN)));
 	change_end();
 }
 
@@ -359,4 +430,33 @@ uint32_t pdn_index_next(uint64_t *at, uint64_t end)
 			return region;
 	}
 	return 0;
+}
+
+unsigned pdn_index_run(uint64_t *at, uint64_t end, uint32_t found[PDN_INDEX_RUN])
+{
+	struct pdn_mid *mid = *at < least(end, PDN_ADDRESS_LIMIT) ? pdn_index_mid(*at) : NULL;
+	uintptr_t slot = mid ? *pdn_index_slot(mid, *at) : 0;
+	struct pdn_leaf *leaf = (struct pdn_leaf *)slot;
+	uint32_t last = 0, number;
+	unsigned count = 0;
+	uint64_t page = *at;
+
+	_Static_assert(PDN_INDEX_RUN == 1 << PDN_LEAF_BITS, "as many as a leaf has pages");
+	end = least(end, end_of(page, BLOCK_SPAN));
+	if (slot & PDN_ALONE_TAG) {
+		found[0] = (uint32_t)(slot >> 1);
+		*at = end;
+		return 1;
+	}
+	for (; slot && page < end; page = end_of(page, PAGE_SPAN)) {
+		number = *pdn_index_page(leaf, page);
+		if (number & PDN_SHARED_TAG)
+			break;
+		if (number && number != last)
+			found[count++] = number;
+		last = number;
+	}
+	if (count)
+		*at = least(page, end);
+	return count;
 }

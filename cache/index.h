@@ -24,6 +24,12 @@
 bool pdn_index_insert(uint32_t region, uint64_t base, uint64_t end);
 void pdn_index_remove(uint32_t region, uint64_t base, uint64_t end);
 
+/*
+ * The same for regions that have [base, end) among them, to the last byte, and nothing beyond: both
+ * are multiples of the page.
+ */
+void pdn_index_remove_all(uint64_t base, uint64_t end);
+
 /* Give the nodes' memory back. Lock held, and the index empty. */
 void pdn_index_trim(void);
 
@@ -36,6 +42,14 @@ void pdn_index_reset(void);
  * end.
  */
 uint32_t pdn_index_next(uint64_t *at, uint64_t end);
+
+/*
+ * Lock held. The numbers, in order, of regions from *at on that the block there has without a page
+ * that several share; *at moves past them, but not past `end`. Those at both ends may lie outside.
+ * Returns how many they are; 0: ask pdn_index_next().
+ */
+#define PDN_INDEX_RUN 32
+unsigned pdn_index_run(uint64_t *at, uint64_t end, uint32_t found[PDN_INDEX_RUN]);
 
 extern __attribute__((visibility("hidden")))
 uint64_t pdn_index_seq; /* odd while the tree changes */

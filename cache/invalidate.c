@@ -31,7 +31,9 @@
 #include "cache/trust.h"
 #include "cache/windows.h"
 
-static struct pdn_queue dying;	  /* regions that are being unpinned; under the lock */
+/* Regions that are being unpinned, under the lock: those in lists, and kept ones. */
+static struct pdn_victims *ending;
+static struct pdn_queue dying;
 static struct pdn_queue awaiting; /* the list of pdn_first_awaiting(); under the lock */
 static uint32_t awaiting_count;	  /* changed under the lock */
 
@@ -44,41 +46,207 @@ static void set_state(uint32_t number, enum pdn_state state)
 	__atomic_store_n(&pdn_briefs[number].state, state, PDN_BEFORE_BARRIER);
 }
 
+/* ---- lists of regions that are being ended -------------------------------------------------- */
+
 /*
- * Unsettled goes up before the region leaves the index: a free that no longer finds it there,
+ * Unsettled goes up before the first region leaves the index: a free that no longer finds it there,
  * without the lock, has then seen that something is under way (see pdn_end_range() in
- * hook_events.c).
+ * hook_events.c). Once for all of the list.
  */
-void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
+static void begin_list(struct pdn_victims *victims)
+{
+	pdn_pending_add(1);
+	victims->killer = pdn_my_tid();
+	victims->need_more = false;
+	victims->next = ending;
+	ending = victims;
+}
+
+/* Not found: this is a child, forked meanwhile, or the thread is about to end. */
+static bool is_listed(const struct pdn_victims *victims)
+{
+	const struct pdn_victims *v = ending;
+
+	while (v && v != victims)
+		v = v->next;
+	return v;
+}
+
+static void end_list(struct pdn_victims *victims)
+{
+	struct pdn_victims **v = &ending;
+
+	while (*v != victims)
+		v = &(*v)->next;
+	*v = victims->next;
+	pdn_pending_add(-1u);
+}
+
+static inline void append_victim(struct pdn_victims *victims, uint32_t number)
+{
+	if (__builtin_expect(victims->first != 0, 1)) {
+		pdn_regions[victims->last].victim = number;
+	} else {
+		begin_list(victims);
+		victims->first = number;
+	}
+	victims->last = number;
+	pdn_regions[number].victim = 0;
+}
+
+/* It is no longer live, but still in the index, in its queue and in the accounts. */
+static inline void begin_end(struct pdn_victims *victims, uint32_t number,
+			     enum pindown_reason reason)
 {
 	struct pindown_region *region = &pdn_regions[number];
-	struct pdn_details *details = &pdn_details[number];
-	bool missed = victims->missed && !pdn_region_is_volatile(region);
 
-	pdn_pending_add(1);
-	details->reason = (uint16_t)reason;
-	details->killer = pdn_my_tid();
-	pdn_region_set_flags(region, details->flags | (missed ? PDN_REGION_MISSED : 0) |
-					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
+	append_victim(victims, number);
+	region->reason = (uint8_t)reason;
+	region->killer = victims->killer;
 	set_state(number, PDN_DYING);
 	pdn_objects_unlink(number, reason);
 	PDN_POINT(END_DYING, region->base);
+}
+
+/* Why it ends is more than the reason says. true: its free was missed. */
+static bool __attribute__((noinline)) mark(struct pdn_victims *victims, uint32_t number)
+{
+	struct pindown_region *region = &pdn_regions[number];
+	bool missed = victims->missed && !pdn_region_is_volatile(region);
+
+	pdn_region_set_flags(region, pdn_regions[number].flags | (missed ? PDN_REGION_MISSED : 0) |
+					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
+	victims->need_more |= missed;
+	return missed;
+}
+
+static inline __attribute__((always_inline)) void add(struct pdn_victims *victims, uint32_t number,
+						      enum pindown_reason reason)
+{
+	struct pindown_region *region = &pdn_regions[number];
+	bool missed = false;
+
+	begin_end(victims, number, reason);
+	if (__builtin_expect(victims->missed || victims->are_replaced, 0))
+		missed = mark(victims, number);
 	pdn_index_remove(number, region->base, region->end);
 	pdn_queues_remove(number);
-	pdn_queue_append(&dying, number);
 	pdn_occupied_add(-1u);
-	pdn_account_out(details, missed);
+	pdn_account_out(&pdn_regions[number], missed);
 	if (missed)
 		pdn_trust_ends();
-	details->victim = victims->first;
-	victims->first = number;
 	PDN_POINT(END_UNLINKED, region->base);
 }
 
-/* Lock held, and as exact as pdn_region_in_use(): is it held, or one of its objects? */
+void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
+{
+	add(victims, number, reason);
+}
+
+/* ---- many at once --------------------------------------------------------------------------- */
+
+/*
+ * Regions that lie side by side, and were pinned one after the other, leave the index, the queues
+ * and the accounts together. `base` and `end`: what is yet to leave the index.
+ */
+struct sweep {
+	struct pdn_victims *victims;
+	enum pindown_reason reason;
+	int device;
+	uint32_t outs; /* of that device, not in the accounts yet */
+	uint64_t base, end;
+	struct pdn_leaving leaving;
+};
+
+static void sweep_index(struct sweep *sweep)
+{
+	if (sweep->base < sweep->end)
+		pdn_index_remove_all(sweep->base, sweep->end);
+}
+
+static inline void sweep_from_index(struct sweep *sweep, uint32_t number)
+{
+	uint64_t base = pdn_regions[number].base, end = pdn_regions[number].end;
+
+	if (__builtin_expect((base | end) & ((1u << PDN_PAGE_SHIFT) - 1), 0)) {
+		pdn_index_remove(number, base, end);
+		return;
+	}
+	if (base != sweep->end) {
+		sweep_index(sweep);
+		sweep->base = base;
+	}
+	sweep->end = end;
+}
+
+static inline void sweep_from_queues(struct pdn_leaving *leaving, uint32_t number)
+{
+	uint64_t bytes = pdn_region_pin_length(&pdn_regions[number]);
+
+	if (leaving->last && pdn_regions[leaving->last].newer == number) {
+		leaving->last = number;
+		leaving->count++;
+		leaving->bytes += bytes;
+		return;
+	}
+	if (leaving->last)
+		pdn_queues_left(leaving);
+	*leaving =
+		(struct pdn_leaving){.first = number, .last = number, .count = 1, .bytes = bytes};
+}
+
+static void sweep_outs(const struct sweep *sweep)
+{
+	pdn_account_outs(sweep->device, sweep->outs, sweep->reason);
+	pdn_occupied_add(-sweep->outs);
+}
+
+static inline void sweep_from_accounts(struct sweep *sweep, uint32_t number)
+{
+	int device = pdn_regions[number].device;
+
+	if (__builtin_expect(device != sweep->device, 0)) {
+		sweep_outs(sweep);
+		sweep->device = device;
+		sweep->outs = 0;
+	}
+	sweep->outs++;
+}
+
+static inline __attribute__((always_inline)) void sweep_one(struct sweep *sweep, uint32_t number)
+{
+	begin_end(sweep->victims, number, sweep->reason);
+	sweep_from_index(sweep, number);
+	sweep_from_queues(&sweep->leaving, number);
+	sweep_from_accounts(sweep, number);
+}
+
+static void __attribute__((noinline)) sweep_add(struct sweep *sweep, uint32_t number)
+{
+	sweep_one(sweep, number);
+}
+
+static void sweep_end(struct sweep *sweep)
+{
+	if (!sweep->victims->first)
+		return;
+	sweep_index(sweep);
+	pdn_queues_left(&sweep->leaving);
+	sweep_outs(sweep);
+	PDN_POINT(END_UNLINKED, pdn_regions[sweep->victims->first].base);
+}
+
+/* ---- kept regions --------------------------------------------------------------------------- */
+
+/* Lock held, and as exact as pdn_region_in_use(): is any of its objects held? Or itself, too? */
+static inline bool objects_hold(uint32_t number)
+{
+	return pdn_objects_hold(number, pdn_regions[number].reason);
+}
+
 static bool is_used(uint32_t number)
 {
-	return pdn_region_in_use(number) || pdn_objects_hold(number, pdn_details[number].reason);
+	return pdn_region_in_use(number) || objects_hold(number);
 }
 
 /* Lock held. */
@@ -112,16 +280,16 @@ static void count_awaiting(uint32_t change)
 static void await_reuse(uint32_t number)
 {
 	pdn_queue_append(&awaiting, number);
-	pdn_region_set_flags(&pdn_regions[number], pdn_details[number].flags | PDN_REGION_AWAITS);
+	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags | PDN_REGION_AWAITS);
 	count_awaiting(1);
 }
 
 void pdn_stop_awaiting(uint32_t number)
 {
-	if (!(pdn_details[number].flags & PDN_REGION_AWAITS))
+	if (!(pdn_regions[number].flags & PDN_REGION_AWAITS))
 		return;
 	pdn_queue_remove(&awaiting, number);
-	pdn_region_set_flags(&pdn_regions[number], pdn_details[number].flags & ~PDN_REGION_AWAITS);
+	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags & ~PDN_REGION_AWAITS);
 	count_awaiting(-1u);
 }
 
@@ -135,7 +303,7 @@ bool pdn_region_take_kept(uint32_t number)
 		return false;
 	pdn_pending_add(1); /* first: frees look at it without the lock */
 	pdn_stop_awaiting(number);
-	pdn_details[number].killer = pdn_my_tid();
+	pdn_regions[number].killer = pdn_my_tid();
 	pdn_queue_append(&dying, number);
 	set_state(number, PDN_DYING);
 	return true;
@@ -159,9 +327,12 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
  * release at the end of hold_if(): a hit that has ended has counted its hold. The state is this
  * thread's own store.
  */
-static void let_probes_pass(void)
+static void __attribute__((noinline)) let_probes_of_others_pass(void)
 {
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk))) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (!number ||
@@ -172,6 +343,13 @@ static void let_probes_pass(void)
 	}
 }
 
+/* If this thread is alone, another one that gets its record from here on finds no live state. */
+static inline void let_probes_pass(bool alone)
+{
+	if (!alone)
+		let_probes_of_others_pass();
+}
+
 /*
  * It is still in use. A hold of our own keeps it from going away before everyone is notified. That
  * may be the last hold by then, so a free still waits for the region.
@@ -179,24 +357,41 @@ static void let_probes_pass(void)
 static void keep(uint32_t number)
 {
 	pdn_hold(pdn_self_or_anonymous(), number);
-	pdn_account_kept(&pdn_details[number]);
+	pdn_account_kept(&pdn_regions[number]);
 	set_state(number, PDN_KEPT);
 }
 
 /*
  * After the barrier and with all announcements over, nobody can take a new hold, and every hold
  * that was taken is counted. A put that is missing in the sum will find the region KEPT and take
- * the lock.
+ * the lock. `first`: of the regions that are ending.
  */
-void pdn_victims_split_some(const struct pdn_victims *victims)
+static inline void let_hits_pass(uint32_t first)
 {
-	pdn_heavy_barrier();
-	PDN_POINT(END_BARRIER, pdn_regions[victims->first].base);
-	let_probes_pass();
-	PDN_POINT(END_COUNTING, pdn_regions[victims->first].base);
-	for (uint32_t n = victims->first; n; n = pdn_details[n].victim)
-		if (is_used(n))
-			keep(n);
+	bool alone = pdn_heavy_barrier();
+
+	(void)first;
+	PDN_POINT(END_BARRIER, pdn_regions[first].base);
+	let_probes_pass(alone);
+	PDN_POINT(END_COUNTING, pdn_regions[first].base);
+}
+
+static inline void keep_if(bool used, struct pdn_victims *victims, uint32_t number)
+{
+	if (__builtin_expect(used, 0)) {
+		keep(number);
+		victims->need_more = true;
+	}
+}
+
+void pdn_victims_split_some(struct pdn_victims *victims)
+{
+	struct pdn_columns held;
+
+	let_hits_pass(victims->first);
+	pdn_columns_of(&held, pdn_holds);
+	for (uint32_t n = victims->first; n; n = pdn_regions[n].victim)
+		keep_if(pdn_columns_any(&held, n) || objects_hold(n), victims, n);
 }
 
 /*
@@ -206,35 +401,54 @@ void pdn_victims_split_some(const struct pdn_victims *victims)
 void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
 			  enum pindown_reason reason)
 {
-	for (uint32_t n = candidates; n; n = pdn_details[n].victim)
+	struct sweep sweep = {.victims = victims, .reason = reason};
+	struct pdn_columns held;
+	bool alone;
+
+	for (uint32_t n = candidates; n; n = pdn_regions[n].victim)
 		set_state(n, PDN_DYING);
 	PDN_POINT(EVICT_MARKED, pdn_region_base_now(candidates));
-	pdn_heavy_barrier();
-	let_probes_pass();
+	alone = pdn_heavy_barrier();
+	let_probes_pass(alone);
 	PDN_POINT(EVICT_COUNTING, pdn_region_base_now(candidates));
+	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = candidates, next; n; n = next) {
-		next = pdn_details[n].victim;
-		if (is_used(n))
-			set_state(n, pdn_state_for(pdn_details[n].flags & PDN_REGION_VOLATILE));
+		next = pdn_regions[n].victim;
+		if (pdn_columns_any(&held, n) || objects_hold(n))
+			set_state(n, pdn_state_for(pdn_regions[n].flags & PDN_REGION_VOLATILE));
 		else
-			pdn_victims_add(victims, n, reason);
+			sweep_add(&sweep, n);
 	}
+	sweep_end(&sweep);
+}
+
+static void __attribute__((noinline)) unpin_backed(struct pindown_region *region)
+{
+	struct pdn_pin pin = pdn_region_pin(region);
+	const struct pdn_backend *backend = pdn_backend_of(&pin);
+
+	if (backend)
+		backend->unpin(&pin);
+	pdn_region_drop_dmabuf(region);
 }
 
 /*
  * The region is DYING and this thread's: unpin it, without the lock. To others it is dying until
- * give_back().
+ * give_back(). Most often its backend has something of it.
  */
+static inline void unpin_untraced(uint32_t number)
+{
+	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
+	if (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_BACKED)
+		unpin_backed(&pdn_regions[number]);
+	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
+}
+
 static void unpin(uint32_t number, bool was_kept)
 {
-	struct pdn_pin *pin = &pdn_details[number].pin;
 	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
-	const struct pdn_backend *backend = pdn_backend_of(pin);
 
-	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
-	if (backend)
-		backend->unpin(pin);
-	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
+	unpin_untraced(number);
 	if (pdn_tracing(PDN_EV_UNPIN))
 		pdn_trace_about(PDN_EV_UNPIN, &pdn_regions[number], 0,
 				was_kept ? PDN_TRACE_IN_USE : 0, begin, pdn_ticks());
@@ -246,42 +460,93 @@ static bool is_abandoned(uint32_t number)
 	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
 }
 
-/* Regions that have been unpinned: several are given back under one taking of the lock. */
+/*
+ * The first regions of a list, up to `last`, have been unpinned: several leave it under one taking
+ * of the lock. But few, as other threads' frees of the memory may be waiting for them.
+ */
 struct unpinned {
-	uint32_t count;
-	uint32_t
-		number[16]; /* few, as other threads' frees of the memory may be waiting for them */
+	uint32_t count, last;
 };
+#define MOST_UNPINNED 16u
+
+/* Lock held. Accounts for the regions up to `last`. */
+static void account_unpinned(uint32_t first, uint32_t last)
+{
+	int device = pdn_regions[first].device;
+	uint32_t count = 0;
+	uint64_t bytes = 0;
+
+	for (uint32_t n = first;; n = pdn_regions[n].victim) {
+		const struct pindown_region *region = &pdn_regions[n];
+
+		if (__builtin_expect(region->device != device, 0)) {
+			pdn_account_unpins(device, count, bytes);
+			device = region->device;
+			count = 0;
+			bytes = 0;
+		}
+		count++;
+		bytes += pdn_region_pin_length(region);
+		if (n == last)
+			break;
+	}
+	pdn_account_unpins(device, count, bytes);
+}
+
+/* Lock held. The list is empty: it ends, unless regions of it are still to be looked at. */
+static inline void leave_list(struct pdn_victims *victims, uint32_t next)
+{
+	victims->first = next;
+	if (!next)
+		end_list(victims);
+	pdn_wake_waiters();
+}
 
 /* Records of unpinned regions are free again. Lock not held. */
-static void give_back(struct unpinned *unpinned, bool were_kept)
+static void give_back(struct pdn_victims *victims, struct unpinned *unpinned)
 {
+	uint32_t next;
+
 	if (!unpinned->count)
 		return;
 	pdn_lock();
-	for (uint32_t i = 0; i < unpinned->count; i++) {
-		uint32_t number = unpinned->number[i];
-
-		if (is_abandoned(number))
-			continue;
-		pdn_account_unpin(&pdn_details[number], were_kept);
-		pdn_queue_remove(&dying, number);
-		pdn_region_free(number);
-		pdn_pending_add(-1u);
+	if (is_listed(victims)) {
+		next = pdn_regions[unpinned->last].victim;
+		account_unpinned(victims->first, unpinned->last);
+		pdn_regions_free(victims->first, unpinned->last);
+		leave_list(victims, next);
 	}
-	pdn_wake_waiters();
 	pdn_unlock();
 	unpinned->count = 0;
 }
 
+/* Lock held. It is no longer dying: the first of a list, or in the queue (victims is NULL). */
+static void leave(struct pdn_victims *victims, uint32_t number)
+{
+	if (victims) {
+		leave_list(victims, pdn_regions[number].victim);
+		return;
+	}
+	pdn_queue_remove(&dying, number);
+	pdn_pending_add(-1u);
+	pdn_wake_waiters();
+}
+
+static void unpin_after_last_put(struct pdn_victims *victims, uint32_t number)
+{
+	unpin(number, true);
+	pdn_lock();
+	if (!is_abandoned(number)) {
+		pdn_account_unpin(&pdn_regions[number], true);
+		leave(victims, number);
+		pdn_region_free(number);
+	}
+	pdn_unlock();
+}
+
 void pdn_unpin_kept(uint32_t number)
 {
-	struct unpinned one;
-
-	one.count = 1;
-	one.number[0] = number;
-	unpin(number, true);
-	give_back(&one, true);
+	unpin_after_last_put(NULL, number);
 }
 
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)
@@ -305,8 +570,8 @@ static void tell(const struct pindown_region *region, bool in_use)
 	pdn_tell_subscribers(region, in_use);
 }
 
-/* Everyone has been notified: drop keep()'s hold. */
-static void let_go(uint32_t number)
+/* Everyone has been notified: drop keep()'s hold. `victims` as in leave(). */
+static void let_go(struct pdn_victims *victims, uint32_t number)
 {
 	bool last;
 
@@ -317,15 +582,13 @@ static void let_go(uint32_t number)
 	if (last) {
 		set_state(number, PDN_DYING); /* this thread's still */
 	} else {
-		pdn_queue_remove(&dying, number);
+		leave(victims, number);
 		if (pdn_objects_await_reuse(number))
 			await_reuse(number);
-		pdn_pending_add(-1u);
-		pdn_wake_waiters();
 	}
 	pdn_unlock();
 	if (last)
-		pdn_unpin_kept(number);
+		unpin_after_last_put(victims, number);
 }
 
 /*
@@ -358,41 +621,101 @@ static bool has_only_a_pin(uint32_t number)
 }
 
 /* Tell everyone, and let go of the region if it is in use. false: it is idle and to be unpinned. */
-static bool ends_in_company(uint32_t number, const char *missed, struct unpinned *unpinned)
+static bool ends_in_company(struct pdn_victims *victims, uint32_t number, struct unpinned *unpinned)
 {
 	bool in_use = __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
 
 	/* A callback may wait for a free in another thread, which may wait for a dying region. */
 	if (in_use || pdn_has_subscribers() || pdn_objects_any(number))
-		give_back(unpinned, false);
-	tell_all(number, missed, in_use);
+		give_back(victims, unpinned);
+	tell_all(number, victims->missed, in_use);
 	if (is_abandoned(number))
 		return true;
 	if (in_use)
-		let_go(number);
+		let_go(victims, number);
 	return in_use;
+}
+
+static int __attribute__((noinline)) end_one_by_one(struct pdn_victims *victims)
+{
+	struct unpinned unpinned = {.count = 0};
+	bool quiet = is_quiet();
+	int count = 0;
+
+	for (uint32_t number = victims->first, next; number; number = next, count++) {
+		next = pdn_regions[number].victim;
+		if (unpinned.count == MOST_UNPINNED)
+			give_back(victims, &unpinned);
+		PDN_POINT(END_TELLING, pdn_region_base_now(number));
+		if (!(quiet && has_only_a_pin(number)) &&
+		    ends_in_company(victims, number, &unpinned))
+			continue;
+		unpin(number, false);
+		unpinned.last = number;
+		unpinned.count++;
+	}
+	give_back(victims, &unpinned);
+	return count;
+}
+
+/* None of them is in use, and nobody wants to hear of any. */
+static int __attribute__((noinline)) unpin_all(struct pdn_victims *victims)
+{
+	struct unpinned unpinned = {.count = 0};
+	bool traced = pdn_tracing(PDN_EV_UNPIN);
+	int count = 0;
+
+	for (uint32_t number = victims->first, next; number; number = next, count++) {
+		next = pdn_regions[number].victim;
+		if (unpinned.count == MOST_UNPINNED)
+			give_back(victims, &unpinned);
+		PDN_POINT(END_TELLING, pdn_region_base_now(number));
+		if (is_abandoned(number)) /* a signal handler has forked, and this is the child */
+			continue;
+		if (traced)
+			unpin(number, false);
+		else
+			unpin_untraced(number);
+		unpinned.last = number;
+		unpinned.count++;
+	}
+	give_back(victims, &unpinned);
+	return count;
+}
+
+/* The same of one region, the usual case. */
+static int unpin_one(struct pdn_victims *victims)
+{
+	uint32_t number = victims->first;
+	const struct pindown_region *region = &pdn_regions[number];
+
+	PDN_POINT(END_TELLING, pdn_region_base_now(number));
+	if (pdn_tracing(PDN_EV_UNPIN))
+		unpin(number, false);
+	else
+		unpin_untraced(number);
+	pdn_lock();
+	if (is_listed(victims)) {
+		pdn_account_unpins(region->device, 1, pdn_region_pin_length(region));
+		pdn_region_free(number);
+		end_list(victims);
+		pdn_wake_waiters();
+	}
+	pdn_unlock();
+	return 1;
 }
 
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
-	struct unpinned unpinned;
-	bool quiet = is_quiet();
-	int count = 0;
+	int count;
 
 	pdn_barrier_report();
-	unpinned.count = 0;
-	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		next = pdn_details[number].victim;
-		if (unpinned.count == sizeof(unpinned.number) / sizeof(unpinned.number[0]))
-			give_back(&unpinned, false);
-		PDN_POINT(END_TELLING, pdn_region_base_now(number));
-		if (!(quiet && has_only_a_pin(number)) &&
-		    ends_in_company(number, victims->missed, &unpinned))
-			continue;
-		unpin(number, false);
-		unpinned.number[unpinned.count++] = number;
-	}
-	give_back(&unpinned, false);
+	if (victims->need_more || !is_quiet() || pdn_any_object_ever())
+		count = end_one_by_one(victims);
+	else if (victims->first == victims->last)
+		count = unpin_one(victims);
+	else
+		count = unpin_all(victims);
 	victims->first = 0;
 	return count;
 }
@@ -401,13 +724,13 @@ int pdn_victims_dispatch_some(struct pdn_victims *victims)
 
 struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 {
-	const struct pdn_details *details = pdn_details_of(region);
-	bool whole = details->context && pdn_region_flags(region) & PDN_REGION_WINDOW;
+	void *context = pdn_region_context(region);
+	bool whole = context && pdn_region_flags(region) & PDN_REGION_WINDOW;
 
-	return (struct pdn_memory){.base = whole ? details->whole_base : region->base,
-				   .end = whole ? details->whole_end : region->end,
-				   .context = details->context,
-				   .device = details->pin.device};
+	return (struct pdn_memory){.base = whole ? pdn_rest_of(region)->whole_base : region->base,
+				   .end = whole ? pdn_rest_of(region)->whole_end : region->end,
+				   .context = context,
+				   .device = region->device};
 }
 
 /* Of the allocation that holds scope->begin: the first region there or behind is its, or none. */
@@ -441,38 +764,50 @@ static void collect_at(const struct pdn_scope *scope, struct pdn_victims *victim
 		pdn_victims_add(victims, number, reason);
 }
 
-/* As pdn_index_next(). Regions often lie side by side: then the tree is not walked again. */
-static uint32_t next_in_range(uint64_t *at, uint64_t end)
+/* The next regions from *at on, which moves behind them: as pdn_index_run(), but 0 is the end. */
+static unsigned next_in_range(uint64_t *at, uint64_t end, uint32_t found[PDN_INDEX_RUN])
 {
-	uint32_t number = *at < end ? pdn_index_peek(*at) : 0;
+	unsigned count = pdn_index_run(at, end, found);
 
-	if ((int32_t)number > 0 && pdn_region_holds(&pdn_regions[number], *at, 1))
-		return number;
-	return pdn_index_next(at, end);
+	if (!count && (found[0] = pdn_index_next(at, end)) != 0)
+		count = 1;
+	if (count && pdn_regions[found[count - 1]].end > *at)
+		*at = pdn_regions[found[count - 1]].end;
+	return count;
 }
 
 static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
 			  enum pindown_reason reason)
 {
+	struct sweep sweep = {.victims = victims, .reason = reason};
+	uint32_t found[PDN_INDEX_RUN];
 	uint64_t at = begin;
-	uint32_t number;
+	unsigned count;
 
-	while ((number = next_in_range(&at, end)) != 0) {
-		at = pdn_regions[number].end;
-		pdn_victims_add(victims, number, reason);
+	/* A region that has a block alone may have ended before the part that was looked at. */
+	while ((count = next_in_range(&at, end, found)) != 0) {
+		for (unsigned i = 0; i < count; i++)
+			if ((i > 0 && i < count - 1) ||
+			    pdn_region_overlaps(&pdn_regions[found[i]], begin, end))
+				sweep_one(&sweep, found[i]);
+		begin = at;
 	}
+	sweep_end(&sweep);
 }
 
 static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
 			     enum pindown_reason reason)
 {
+	struct sweep sweep = {.victims = victims, .reason = reason};
+
 	for (uint32_t number = pdn_queues_first(), next; number; number = next) {
 		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
 
 		next = pdn_queues_next(number);
 		if (pdn_scope_covers(scope, &memory))
-			pdn_victims_add(victims, number, reason);
+			sweep_add(&sweep, number);
 	}
+	sweep_end(&sweep);
 }
 
 static void collect(const struct pdn_scope *scope, struct pdn_victims *victims,
@@ -489,39 +824,62 @@ static void collect(const struct pdn_scope *scope, struct pdn_victims *victims,
 /* 0: nobody unpins it any more, as its thread has ended in a callback. */
 static bool is_anothers(uint32_t number, uint32_t me)
 {
-	return pdn_details[number].killer && pdn_details[number].killer != me;
+	return pdn_regions[number].killer && pdn_regions[number].killer != me;
+}
+
+static bool is_under(uint32_t number, const struct pdn_scope *scope)
+{
+	struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
+
+	return pdn_scope_covers(scope, &memory);
+}
+
+static bool __attribute__((noinline)) is_dying_under(const struct pdn_scope *scope)
+{
+	uint32_t me = pdn_my_tid();
+
+	for (const struct pdn_victims *v = ending; v; v = v->next)
+		for (uint32_t n = v->killer == me ? 0 : v->first; n; n = pdn_regions[n].victim)
+			if (is_under(n, scope))
+				return true;
+	for (uint32_t n = dying.oldest; n; n = pdn_regions[n].newer)
+		if (is_anothers(n, me) && is_under(n, scope))
+			return true;
+	return false;
+}
+
+/* Lock held. */
+static bool any_dying(void)
+{
+	return ending || dying.oldest;
 }
 
 bool pdn_dying_under(const struct pdn_scope *scope)
 {
-	uint32_t me = pdn_my_tid();
-
-	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer) {
-		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
-
-		if (is_anothers(number, me) && pdn_scope_covers(scope, &memory))
-			return true;
-	}
-	return false;
+	return any_dying() && is_dying_under(scope);
 }
 
 bool pdn_dying_any(void)
 {
-	uint32_t me = pdn_my_tid();
+	static const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
 
-	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
-		if (is_anothers(number, me))
-			return true;
-	return false;
+	return pdn_dying_under(&all);
 }
 
+/* The regions of its lists, too, stay pinned and unsettled. */
 void pdn_dying_drop_own(void)
 {
 	uint32_t me = pdn_my_tid();
+	struct pdn_victims **v = &ending;
 
+	while (*v)
+		if ((*v)->killer == me)
+			*v = (*v)->next;
+		else
+			v = &(*v)->next;
 	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
-		if (pdn_details[number].killer == me)
-			pdn_details[number].killer = 0;
+		if (pdn_regions[number].killer == me)
+			pdn_regions[number].killer = 0;
 }
 
 /*
@@ -550,19 +908,21 @@ static void wait_for_others(const struct pdn_scope *scope)
 
 /*
  * Fetch everything that the end of one region looks at, so that the processor waits for all of it
- * at once: under the lock each load would begin only after the one before.
+ * at once: under the lock each load would begin only after the one before. 0: there is none at this
+ * address, or several share its page.
  */
-static void fetch(uint64_t addr)
+static inline uint32_t fetch(uint64_t addr)
 {
 	const struct pdn_thread *self = pdn_self_tls;
 	uint32_t number = pdn_index_peek(addr);
 
-	if ((int32_t)number <= 0 || !self ||
-	    !self->holds) /* none; shared by several; no hold counts */
-		return;
+	if ((int32_t)number <= 0)
+		return 0;
+	if (!self || !self->holds) /* no hold counts */
+		return number;
 	__builtin_prefetch(&self->holds[number]);
 	__builtin_prefetch(&pdn_briefs[number], 1);
-	__builtin_prefetch(&pdn_details[number], 1);
+	__builtin_prefetch(&pdn_regions[number], 1);
 	/*
 	 * Its neighbours in the queue. Relaxed: pairs with set_link() in evict.c; any value will
 	 * do.
@@ -571,6 +931,7 @@ static void fetch(uint64_t addr)
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].older, __ATOMIC_RELAXED)], 1);
 	__builtin_prefetch(
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].newer, __ATOMIC_RELAXED)], 1);
+	return number;
 }
 
 /*
@@ -579,12 +940,10 @@ static void fetch(uint64_t addr)
  */
 static bool is_replaced_here(uint32_t number, const struct pdn_scope *scope)
 {
-	struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
-
 	return pdn_region_is_replaced(number) && pdn_briefs[number].state == PDN_KEPT &&
-	       (pdn_details[number].flags & PDN_REGION_AWAITS ||
-		pdn_details[number].killer == pdn_my_tid()) &&
-	       pdn_scope_covers(scope, &memory);
+	       (pdn_regions[number].flags & PDN_REGION_AWAITS ||
+		pdn_regions[number].killer == pdn_my_tid()) &&
+	       is_under(number, scope);
 }
 
 /* Lock held. 0: there is none. */
@@ -597,13 +956,23 @@ static uint32_t next_replaced(const struct pdn_queue *queue, const struct pdn_sc
 	return number;
 }
 
+/* Lock held. The same in the lists. */
+static uint32_t next_replaced_ending(const struct pdn_scope *scope)
+{
+	for (const struct pdn_victims *v = ending; v; v = v->next)
+		for (uint32_t n = v->first; n; n = pdn_regions[n].victim)
+			if (is_replaced_here(n, scope))
+				return n;
+	return next_replaced(&dying, scope);
+}
+
 /* Lock held. As after keep(): its holders' last put leaves it to let_go(), and a free waits. */
 static void keep_again(uint32_t number)
 {
 	pdn_stop_awaiting(number);
 	pdn_pending_add(1);
 	pdn_hold(pdn_self_or_anonymous(), number);
-	pdn_details[number].killer = pdn_my_tid();
+	pdn_regions[number].killer = pdn_my_tid();
 	pdn_queue_append(&dying, number);
 }
 
@@ -620,10 +989,10 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 		if (awaits)
 			keep_again(number);
 		else
-			number = next_replaced(&dying, scope);
+			number = next_replaced_ending(scope);
 		if (number) {
 			/* Relaxed: an object may just be made on it (discard() in attach.c). */
-			__atomic_store_n(&pdn_details[number].reason, (uint16_t)reason,
+			__atomic_store_n(&pdn_regions[number].reason, (uint8_t)reason,
 					 __ATOMIC_RELAXED);
 			pdn_objects_unlink(number, reason);
 		}
@@ -631,28 +1000,64 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 		if (number && !is_abandoned(number))
 			pdn_objects_end(number);
 		if (awaits && !is_abandoned(number))
-			let_go(number);
+			let_go(NULL, number);
 	} while (number);
 }
 
-int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
+/*
+ * Lock held. After a heavy barrier: pins of memory that the scope covers lose. true: wait for some.
+ */
+static bool mark_flights(const struct pdn_scope *scope)
+{
+	bool any = pdn_flights_any() && pdn_flights_mark_lost(scope);
+
+	if (any)
+		pdn_wake_waiters(); /* one of them may wait for room: make_some_room() */
+	return any;
+}
+
+/* Lock held. Is this region, which the index has at scope->begin, all that the scope covers? */
+static inline bool is_all(uint32_t number, const struct pdn_scope *scope)
+{
+	const struct pindown_region *region = &pdn_regions[number];
+
+	if (scope->end > scope->begin)
+		return pdn_region_holds(region, scope->begin, scope->end - scope->begin);
+	return pdn_region_holds(region, scope->begin, 1) && !pdn_region_any_window();
+}
+
+/* Lock held; it is let go. The usual case of pdn_end_scope(), in a straight line. */
+static int __attribute__((noinline))
+end_one(uint32_t number, const struct pdn_scope *scope, enum pindown_reason reason)
+{
+	struct pdn_victims victims = {0};
+	bool wait;
+
+	add(&victims, number, reason);
+	let_hits_pass(number);
+	keep_if(pdn_region_in_use(number) || objects_hold(number), &victims, number);
+	wait = mark_flights(scope);
+	pdn_unlock();
+	pdn_victims_dispatch_some(&victims);
+	if (wait)
+		wait_for_others(scope);
+	return 1;
+}
+
+/* Lock held; it is let go. */
+static int __attribute__((noinline))
+end_several(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	struct pdn_victims victims = {0};
 	bool wait, may_be_replaced;
 	int count;
 
-	if (scope->kind == PDN_GUARD_RANGE)
-		fetch(scope->begin);
-	pdn_lock();
-	may_be_replaced = reason != PINDOWN_REASON_FLUSHED && (awaiting.oldest || dying.oldest);
+	may_be_replaced = reason != PINDOWN_REASON_FLUSHED && (awaiting.oldest || any_dying());
 	/* Look for other threads' unpins before adding our own. */
 	wait = pdn_dying_under(scope);
 	collect(scope, &victims, reason);
 	pdn_victims_split_idle_and_held(&victims);
-	if (pdn_flights_mark_lost(scope)) {
-		pdn_wake_waiters(); /* one of them may wait for room: make_some_room() */
-		wait = true;
-	}
+	wait |= mark_flights(scope);
 	pdn_unlock();
 	count = pdn_victims_dispatch(&victims);
 	if (wait)
@@ -661,6 +1066,18 @@ int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 	if (may_be_replaced)
 		pdn_end_replaced(scope, reason);
 	return count;
+}
+
+int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
+{
+	uint64_t seq = pdn_index_read_begin();
+	uint32_t number = scope->kind == PDN_GUARD_RANGE ? fetch(scope->begin) : 0;
+
+	pdn_lock();
+	if (number && pdn_index_unchanged(seq) && !awaiting.oldest && !any_dying() &&
+	    is_all(number, scope))
+		return end_one(number, scope, reason);
+	return end_several(scope, reason);
 }
 
 PDN_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
@@ -699,6 +1116,7 @@ PDN_NOTIFIED(thread_quits, forsake);
 
 void pdn_end_fork_child(void)
 {
+	ending = NULL;
 	dying = awaiting = (struct pdn_queue){0};
 	awaiting_count = 0;
 }

@@ -15,9 +15,17 @@
 #include "cache/pindown.h"
 #include "cache/race.h"
 
-/* Regions that are being ended, linked through ->victim. */
+/*
+ * Regions that are being ended by one thread, on whose stack this is; linked through ->victim, in
+ * the order in which they were added. From the first pdn_victims_add() up to the end of
+ * pdn_victims_dispatch() other threads find it. A region leaves it when it is unpinned, or is kept
+ * for its holders; they leave it in order.
+ */
 struct pdn_victims {
-	uint32_t first;
+	uint32_t first, last;
+	uint32_t killer; /* the thread's tid */
+	bool need_more;	 /* some are in use or were missed: not all have only to be unpinned */
+	struct pdn_victims *next; /* other lists, of any thread; under the lock */
 	/*
 	 * How it is known that their frees were noticed only after the driver had made them, as the
 	 * end of a sentence; NULL: they were noticed in time. Volatile regions are not counted so.
@@ -32,8 +40,8 @@ struct pdn_victims {
 void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason);
 
 /* Lock held. One heavy barrier for all of them; then the idle ones are this thread's to unpin. */
-void pdn_victims_split_some(const struct pdn_victims *victims);
-static inline void pdn_victims_split_idle_and_held(const struct pdn_victims *victims)
+void pdn_victims_split_some(struct pdn_victims *victims);
+static inline void pdn_victims_split_idle_and_held(struct pdn_victims *victims)
 {
 	if (victims->first)
 		pdn_victims_split_some(victims);

@@ -31,6 +31,9 @@
 #include "cache/trust.h"
 #include "cache/volatile.h"
 
+/* What few pins need stays out of the way of the others. */
+#define RARE __attribute__((noinline, cold))
+
 #define MAX_REFUSALS 3	 /* of unchanged memory: then the driver's answer is final */
 #define MAX_LOSSES   100 /* Give up with BUSY after this many lost races. */
 
@@ -60,7 +63,7 @@ struct attempt {
 	struct pindown_region *region;
 };
 
-struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length)
+struct pindown_region *RARE pdn_hold_locked(uint64_t addr, uint64_t length)
 {
 	uint32_t number = pdn_index_find(addr);
 	struct pindown_region *region = &pdn_regions[number];
@@ -82,7 +85,7 @@ static uint64_t page_ceil(uint64_t addr)
 	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
 }
 
-static void __attribute__((noinline)) trace_pin(const struct attempt *a, int result)
+static void RARE trace_pin(const struct attempt *a, int result)
 {
 	struct pdn_trace_region what = {
 		.addr = a->what.memory.base,
@@ -113,14 +116,12 @@ static uint64_t deadline_of(struct attempt *a)
 
 /* ---- the flight -------------------------------------------------------------------------- */
 
-/* Lock held, and let go. */
 static void pin_begin(struct attempt *a)
 {
 	pdn_flight_begin(&a->flight);
-	pdn_unlock();
 	PDN_POINT(PIN_BEGUN, a->addr);
-	pdn_heavy_barrier(); /* pairs with pdn_guard_up()'s publish */
-	a->frees_before = pdn_guard_any();
+	/* Pairs with pdn_guard_up()'s publish. */
+	a->frees_before = pdn_guard_any(pdn_heavy_barrier_after_change());
 	pdn_barrier_report();
 }
 
@@ -128,7 +129,7 @@ static void pin_begin(struct attempt *a)
  * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
  * for this thread in turn.
  */
-static int wait_for_free(struct attempt *a)
+static int RARE wait_for_free(struct attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
 
@@ -140,7 +141,7 @@ static int wait_for_free(struct attempt *a)
 }
 
 /* Nothing has gone wrong but that the attempt reached too far. */
-static int retry_narrower(struct attempt *a)
+static int RARE retry_narrower(struct attempt *a)
 {
 	pdn_flight_end_unlocked(&a->flight);
 	return AGAIN;
@@ -150,7 +151,7 @@ static int retry_narrower(struct attempt *a)
 #define WIDE_LOSSES 4
 
 /* Let the free that was faster proceed, and look again. */
-static int pin_retry(struct attempt *a)
+static int RARE pin_retry(struct attempt *a)
 {
 	if (a->losses % WIDE_LOSSES == WIDE_LOSSES - 1)
 		pdn_growth_shrinks(&a->growth, false);
@@ -240,7 +241,7 @@ static int announce(struct attempt *a, const struct pdn_backend *backend)
  * How many bytes of it the driver would pin now, without an eviction. The driver has no call for
  * that, so smaller pins are tried and given back at once.
  */
-static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend *backend)
+static uint64_t RARE bytes_that_fit(const struct attempt *a, const struct pdn_backend *backend)
 {
 	uint64_t fits = 0, too_many = a->pin.length / PINDOWN_PAGE_SIZE;
 	int error;
@@ -266,7 +267,7 @@ static uint64_t bytes_that_fit(const struct attempt *a, const struct pdn_backend
 }
 
 /* The driver has no space for it. Would it still have none if all idle regions went? */
-static bool is_hopeless(const struct attempt *a, const struct pdn_backend *backend)
+static bool RARE is_hopeless(const struct attempt *a, const struct pdn_backend *backend)
 {
 	uint64_t idle = pdn_idle_bytes(a->pin.device, a->pin.length);
 
@@ -275,8 +276,8 @@ static bool is_hopeless(const struct attempt *a, const struct pdn_backend *backe
 }
 
 /* BAR space is the device's own; other shortages are the process's. */
-static void set_place(const struct attempt *a, const struct pdn_backend *backend,
-		      struct pdn_pressure *pressure)
+static void RARE set_place(const struct attempt *a, const struct pdn_backend *backend,
+			   struct pdn_pressure *pressure)
 {
 	bool of_device = a->driver_error == CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -298,10 +299,14 @@ static bool is_more_than_needed(const struct attempt *a)
 }
 
 /* By one of the backend's two ways. */
-static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a)
+static inline __attribute__((always_inline)) int pin_by(int (*pin)(struct pdn_pin *, void *, int *),
+							const struct pdn_backend *backend,
+							struct attempt *a)
 {
 	int result;
 
+	if (!backend->pin_takes_descriptor)
+		return pin(&a->pin, a->what.current, &a->driver_error);
 	pdn_descriptor_begin();
 	result = pin(&a->pin, a->what.current, &a->driver_error);
 	pdn_descriptor_end();
@@ -309,17 +314,16 @@ static int pin_by(int (*pin)(struct pdn_pin *, void *, int *), struct attempt *a
 }
 
 /*
- * Other processes are asked once, when our own idle regions are not enough. What they give may make
- * ours enough, so ours are looked at once more.
+ * The driver has no space. Other processes are asked once, when our own idle regions are not
+ * enough. What they give may make ours enough, so ours are looked at once more.
  */
-static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
+static int RARE evict_and_pin(struct attempt *a, const struct pdn_backend *backend)
 {
 	struct pdn_pressure pressure = {0};
 	bool may_ask = backend->pin_at_last && !a->flight.nowait;
-	int result;
+	int result = PINDOWN_ERR_NO_SPACE;
 
-	for (;;) {
-		result = pin_by(backend->pin, a);
+	for (;; result = pin_by(backend->pin, backend, a)) {
 		if (result != PINDOWN_ERR_NO_SPACE || pdn_flight_lost(&a->flight))
 			return result;
 		if (is_more_than_needed(a))
@@ -336,10 +340,17 @@ static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
 		if (!may_ask)
 			return result;
 		may_ask = false;
-		result = pin_by(backend->pin_at_last, a);
+		result = pin_by(backend->pin_at_last, backend, a);
 		if (result != PINDOWN_ERR_NO_SPACE)
 			return result;
 	}
+}
+
+static int pin_or_evict(struct attempt *a, const struct pdn_backend *backend)
+{
+	int result = pin_by(backend->pin, backend, a);
+
+	return result == PINDOWN_ERR_NO_SPACE ? evict_and_pin(a, backend) : result;
 }
 
 /* Does the driver still describe the same memory at this address? */
@@ -349,7 +360,7 @@ static bool is_same_buffer(const struct attempt *a)
 				  a->what.others) == PDN_TRUE;
 }
 
-static void tell_of_refusal(const struct attempt *a, int error)
+static void RARE tell_of_refusal(const struct attempt *a, int error)
 {
 	static bool said;
 
@@ -360,7 +371,7 @@ static void tell_of_refusal(const struct attempt *a, int error)
 }
 
 /* Pin with the other backend what the first one refused. Not used for lack of space. */
-static int pin_instead(struct attempt *a, const struct pdn_backend *other)
+static int RARE pin_instead(struct attempt *a, const struct pdn_backend *other)
 {
 	uint64_t most = pdn_dmabufs_max();
 	int error = a->driver_error, result;
@@ -382,10 +393,8 @@ static int pin_instead(struct attempt *a, const struct pdn_backend *other)
  * Room under the budgets. For more than it needs a pin takes none from other regions; for a union
  * it takes first what the union replaces.
  */
-static int make_room(struct attempt *a)
+static int RARE make_room(struct attempt *a)
 {
-	if (a->flight.reserved)
-		return PINDOWN_OK;
 	if (pdn_growth_is_wide(&a->growth)) {
 		if (is_more_than_needed(a) || !pdn_idle_is_enough_for(a->pin.length))
 			return PINDOWN_ERR_NO_SPACE;
@@ -398,7 +407,7 @@ static int make_room(struct attempt *a)
  * There was no space for all of the memory, under the budget or on the device. Windows of it are of
  * no use where eviction could not make room for anything.
  */
-static bool begins_windows(struct attempt *a, bool was_tried)
+static bool RARE begins_windows(struct attempt *a, bool was_tried)
 {
 	int device = a->pin.device;
 	uint64_t space = pdn_config()->max_bytes, fits;
@@ -417,7 +426,7 @@ static bool begins_windows(struct attempt *a, bool was_tried)
 }
 
 /* The pin has failed, if it was tried. */
-static bool can_reach_less_far(struct attempt *a, int result, bool was_tried)
+static bool RARE can_reach_less_far(struct attempt *a, int result, bool was_tried)
 {
 	bool for_space = result == PINDOWN_ERR_NO_SPACE && !pdn_flight_lost(&a->flight) &&
 			 (!was_tried || a->driver_error == CUDA_ERROR_OUT_OF_MEMORY);
@@ -447,15 +456,8 @@ static int pin_in_room(struct attempt *a, const struct pdn_backend *backend)
 	return result;
 }
 
-static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
+static void RARE note_failure(struct attempt *a, int result, bool was_tried)
 {
-	int result = make_room(a);
-	bool was_tried = result == PINDOWN_OK;
-
-	if (was_tried)
-		result = pin_in_room(a, backend);
-	if (result == PINDOWN_OK)
-		return result;
 	a->was_refused |= was_tried;
 	a->narrows = can_reach_less_far(a, result, was_tried);
 	if (a->was_refused && !a->narrows) {
@@ -463,6 +465,18 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
 		pdn_account_pin_failure();
 		pdn_unlock();
 	}
+}
+
+static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
+{
+	int result = a->flight.reserved ? PINDOWN_OK : make_room(a);
+	bool was_tried = result == PINDOWN_OK;
+
+	if (was_tried)
+		result = pin_in_room(a, backend);
+	if (result == PINDOWN_OK)
+		return result;
+	note_failure(a, result, was_tried);
 	return result;
 }
 
@@ -474,7 +488,7 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
  *
  * AGAIN, or a result: the flight has ended.
  */
-static int look_for_frees(struct attempt *a)
+static int RARE look_for_frees(struct attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
 	enum pdn_guarded guarded = pdn_guard_on(&memory);
@@ -516,7 +530,7 @@ static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_vic
 			continue;
 		}
 		/* A settled region may have used its uses up, and has been used all the same. */
-		if (!uses && pdn_details[number].queue & PDN_QUEUE_SETTLED)
+		if (!uses && pdn_regions[number].queue & PDN_QUEUE_SETTLED)
 			uses = 1;
 		if (uses > used)
 			used = uses;
@@ -543,7 +557,6 @@ static bool insert(struct attempt *a)
 	const struct pdn_memory *memory = &a->what.memory;
 	uint32_t number = pdn_region_alloc();
 	struct pindown_region *region = &pdn_regions[number];
-	struct pdn_details *details = &pdn_details[number];
 	struct pdn_brief *brief = &pdn_briefs[number];
 
 	if (!number)
@@ -554,33 +567,12 @@ static bool insert(struct attempt *a)
 	}
 	if (pdn_is_volatile(memory->base, memory->end))
 		a->flags |= PDN_REGION_VOLATILE;
-	details->buffer_id = a->what.buffer_id;
-	details->context = memory->context;
-	if (a->what.others) {
-		a->flags |= PDN_REGION_SPANS;
-		details->others = a->what.others;
-	} else if (a->what.is_window && memory->context) {
-		details->whole_end = a->what.whole_end;
-	} else {
-		details->pool = a->what.pool;
-	}
-	details->whole_base = a->what.whole_base;
-	if (a->what.is_window) {
-		a->flags |= PDN_REGION_WINDOW;
-		pdn_region_count_window(details);
-	}
-	details->pin = a->pin;
-	__atomic_store_n(&region->word, a->pin.word, __ATOMIC_RELAXED);
-	__atomic_store_n(&region->word_value, a->pin.word_value, __ATOMIC_RELAXED);
-	pdn_region_set_flags(region, a->flags);
-	details->reason = 0;
-	__atomic_store_n(&region->base, memory->base, __ATOMIC_RELAXED);
-	__atomic_store_n(&region->end, memory->end, __ATOMIC_RELAXED);
+	pdn_region_fill(region, &a->what, &a->pin, a->flags);
 	set_pages(brief, region);
 	pdn_queues_add(number);
 	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
 	pdn_occupied_add(1);
-	pdn_account_pin(details);
+	pdn_account_pin(region);
 	pdn_hold(pdn_self_or_anonymous(), number);
 	/* Release: pairs with get.c's acquire. A hit that finds it live finds all of the above. */
 	__atomic_store_n(&brief->state, pdn_state_for(a->flags & PDN_REGION_VOLATILE),
@@ -595,6 +587,38 @@ static void inherit_uses(struct pindown_region *region, uint8_t used)
 	__atomic_store_n(&pdn_brief_of(region)->used, used, __ATOMIC_RELAXED);
 }
 
+#define FOUND_GONE "a pin found it gone"
+
+/* Lock held, and let go: see commit(). There are regions where the new one is to be. */
+static int RARE commit_over_others(struct attempt *a)
+{
+	struct pdn_victims dead = {.missed = FOUND_GONE};
+	struct pdn_victims replaced = {.are_replaced = true};
+	uint8_t used = end_overlapping(&a->what, &dead, &replaced);
+	bool ok = insert(a);
+
+	if (ok && used)
+		inherit_uses(a->region, used);
+	pdn_victims_split_idle_and_held(&dead);
+	pdn_victims_split_idle_and_held(&replaced);
+	if (ok)
+		pdn_flight_end(&a->flight);
+	pdn_unlock();
+	pdn_victims_dispatch(&dead);
+	pdn_victims_dispatch(&replaced);
+	return ok ? PINDOWN_OK : PINDOWN_ERR_NO_MEMORY;
+}
+
+/* Lock held. Within a page, one look at the index tells, as a rule. */
+static bool is_empty(const struct pdn_memory *memory)
+{
+	uint64_t at = memory->base;
+
+	if ((at ^ (memory->end - 1)) < PINDOWN_PAGE_SIZE && !pdn_index_peek(at))
+		return true;
+	return !pdn_index_next(&at, memory->end);
+}
+
 /*
  * Commit point, under the lock: a free that began since pdn_flight_begin() has marked the flight
  * lost, and a free that begins after this finds the region in the index. On success the flight ends
@@ -602,10 +626,7 @@ static void inherit_uses(struct pindown_region *region, uint8_t used)
  */
 static int commit(struct attempt *a)
 {
-	struct pdn_victims dead = {.missed = "a pin found it gone"};
-	struct pdn_victims replaced = {.are_replaced = true};
 	int result = PINDOWN_OK;
-	uint8_t used;
 
 	PDN_POINT(PIN_SAME, a->addr);
 	/*
@@ -613,24 +634,18 @@ static int commit(struct attempt *a)
 	 * comparison of the region itself tells.
 	 */
 	if (a->what.mapped)
-		pdn_drop_changed(a->what.memory.base, a->what.memory.end, dead.missed);
+		pdn_drop_changed(a->what.memory.base, a->what.memory.end, FOUND_GONE);
 	pdn_lock();
 	if (a->flight.lost) {
 		result = AGAIN;
-	} else {
-		used = end_overlapping(&a->what, &dead, &replaced);
-		if (!insert(a))
-			result = PINDOWN_ERR_NO_MEMORY;
-		else if (used)
-			inherit_uses(a->region, used);
-		pdn_victims_split_idle_and_held(&dead);
-		pdn_victims_split_idle_and_held(&replaced);
-	}
-	if (result == PINDOWN_OK)
+	} else if (!is_empty(&a->what.memory)) {
+		return commit_over_others(a);
+	} else if (insert(a)) {
 		pdn_flight_end(&a->flight);
+	} else {
+		result = PINDOWN_ERR_NO_MEMORY;
+	}
 	pdn_unlock();
-	pdn_victims_dispatch(&dead);
-	pdn_victims_dispatch(&replaced);
 	return result;
 }
 
@@ -639,7 +654,7 @@ static int commit(struct attempt *a)
  * with a piece. An H200's driver has now and then refused memory of a pool that nobody freed: ask
  * the driver again where the piece begins.
  */
-static bool may_have_moved(struct attempt *a, int result)
+static bool RARE may_have_moved(struct attempt *a, int result)
 {
 	return result == PINDOWN_ERR_DRIVER && a->what.pool &&
 	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MAX_REFUSALS;
@@ -658,7 +673,7 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
 	/* The buffer id changed during the pin: discard the outcome and retry. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !is_same_buffer(a))
 		result = AGAIN;
-	else if (may_have_moved(a, result))
+	else if (!pinned && may_have_moved(a, result))
 		result = AGAIN;
 	else if (result == PINDOWN_ERR_NO_SPACE && pdn_flight_lost(&a->flight))
 		result = AGAIN; /* it gave up looking for space early */
@@ -685,7 +700,7 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
  * Another thread is pinning the same: when that has settled, the memory is in the index, or free
  * again.
  */
-static int wait_for_company(struct attempt *a)
+static int RARE wait_for_company(struct attempt *a)
 {
 	uint64_t deadline = pdn_deadline(1000000);
 
@@ -704,7 +719,7 @@ static int wait_for_company(struct attempt *a)
  * The region that another thread has pinned is one that each hit compares with the driver, and the
  * driver was last asked before it was pinned. false: let go of; another attempt finds it stale.
  */
-static bool is_good(struct attempt *a)
+static bool RARE is_good(struct attempt *a)
 {
 	uint32_t number = pdn_region_number(a->region);
 	bool last;
@@ -762,21 +777,11 @@ static int pin_attempt(struct attempt *a)
 	return result;
 }
 
-/* Lock held on entry and on return: the first time this takes milliseconds. */
-static void prepare_barriers(void)
-{
-	if (pdn_barrier_is_registered())
-		return;
-	pdn_unlock();
-	pdn_barrier_register();
-	pdn_lock();
-}
-
 /*
  * The process can have no more memory for a record or for the index. An idle region uses both, so a
  * few are evicted. No more: the index may need a part that none of them has.
  */
-static int free_memory(struct attempt *a)
+static int RARE free_memory(struct attempt *a)
 {
 	struct pdn_pressure pressure = {.place = -1, .nowait = a->flight.nowait};
 
@@ -801,7 +806,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
-	prepare_barriers();
+	if (!pdn_barrier_is_registered())
+		pdn_barrier_register(); /* takes milliseconds */
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
@@ -813,7 +819,6 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 			result = free_memory(&a);
 		if (result != AGAIN || pdn_deadline(0) >= deadline_of(&a))
 			break;
-		pdn_lock();
 	}
 	if (result == AGAIN)
 		result = PINDOWN_ERR_TIMED_OUT;

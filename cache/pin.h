@@ -9,8 +9,8 @@
 #include "cache/pindown.h"
 
 /*
- * Lock held, and let go. A miss: find the allocation, pin it, insert it, hold it. The index had
- * nothing here in its state index_seq; odd: that is not known. flags: PINDOWN_GET_NOWAIT counts.
+ * A miss: find the allocation, pin it, insert it, hold it. The index had nothing here in its state
+ * index_seq; odd: that is not known. flags: PINDOWN_GET_NOWAIT counts.
  */
 int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	    struct pindown_region **region);

@@ -11,8 +11,8 @@
 
 /*
  * Frees by threads that could get no record. While there is one, everything is guarded.
- * Sequentially consistent here and where such a free then loads pdn_pending (hook_events.c). A pin
- * stores that, and loads this behind pdn_heavy_barrier(), whose fence is enough then, whichever
+ * Sequentially consistent here and where such a free then looks for flights (hook_events.c). A pin
+ * adds one, and loads this behind the barrier that follows, whose fence is enough then, whichever
  * side pays: one of the two sees the other.
  */
 static uint32_t recordless;
@@ -53,10 +53,12 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 		__atomic_fetch_add(&recordless, 1, __ATOMIC_SEQ_CST);
 		return RECORDLESS;
 	}
+	if (self->guard_depth == PDN_NO_GUARD_YET)
+		pdn_thread_frees(self);
 	if (pdn_guard_has_slot(self))
 		return pdn_guard_fill(self, scope->kind, begin_of(scope), scope->end,
 				      scope->device);
-	depth = self->guard_depth++;
+	depth = (unsigned)self->guard_depth++;
 	pdn_publish32(&self->guards[PDN_GUARDS - 1].kind, PDN_GUARD_ALL, &self->patience);
 	return depth;
 }
@@ -72,9 +74,9 @@ void pdn_ended(pdn_guard guard)
 	/*
 	 * A fork inside the guarded call leaves a child whose record was wiped, or that has none.
 	 */
-	if (!self || self->guard_depth == 0)
+	if (!self || self->guard_depth <= 0)
 		return;
-	self->guard_depth = (uint8_t)guard;
+	self->guard_depth = (int32_t)guard;
 	PDN_POINT(FREE_ENDED, guard < PDN_GUARDS ? self->guards[guard].begin : 0);
 	/*
 	 * Release: a thread that sees the guard down sees what the driver's free did before. A
@@ -125,10 +127,12 @@ enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory)
 {
 	const struct pdn_thread *self = pdn_self();
 	enum pdn_guarded found = PDN_UNGUARDED;
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
 
 	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
 		found = PDN_GUARDED;
-	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+	while ((t = pdn_walk_next_that_frees(&walk)))
 		if (thread_guards(t, memory)) {
 			if (t == self)
 				return PDN_GUARDED_BY_SELF;
@@ -138,14 +142,29 @@ enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory)
 }
 
 /* A thread's first slot is up as long as any of them. */
-bool pdn_guard_any(void)
+static bool guards_any(const struct pdn_thread *thread)
 {
-	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
-		return true;
-	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
-		if (__atomic_load_n(&t->guards[0].kind, __ATOMIC_SEQ_CST) != PDN_GUARD_NONE)
+	return __atomic_load_n(&thread->guards[0].kind, __ATOMIC_SEQ_CST) != PDN_GUARD_NONE;
+}
+
+static bool __attribute__((noinline)) any_guards_any(void)
+{
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next_that_frees(&walk)))
+		if (guards_any(t))
 			return true;
 	return false;
+}
+
+bool pdn_guard_any(bool alone)
+{
+	const struct pdn_thread *self = pdn_self_tls;
+
+	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
+		return true;
+	return alone && self ? guards_any(self) : any_guards_any();
 }
 
 /*
@@ -169,31 +188,58 @@ bool pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline)
 
 /* ---- flights ----------------------------------------------------------------------------- */
 
-static struct pdn_flight *flights;
+struct pdn_flight *pdn_flights;
 
+/*
+ * Under the lock flights are added, but none is removed by another thread. Acquire: pairs with
+ * pdn_flight_begin().
+ */
+static struct pdn_flight *latest(void)
+{
+	return __atomic_load_n(&pdn_flights, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Sequentially consistent: frees look for it when their guard is up. A child that is forked
+ * meanwhile finds a list that is whole.
+ */
 void pdn_flight_begin(struct pdn_flight *flight)
 {
 	flight->known = flight->disturbed = flight->lost = false;
 	flight->reserved = 0;
 	flight->thread = pdn_self();
 	flight->pin = NULL;
-	flight->next = flights;
-	/* Release, here and below: a child that is forked meanwhile finds a list that is whole. */
-	__atomic_store_n(&flights, flight, __ATOMIC_RELEASE);
-	pdn_pending_add(1); /* and then the barrier: pin.c, pin_begin() */
+	flight->next = __atomic_load_n(&pdn_flights, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&pdn_flights, &flight->next, flight, true,
+					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
 }
 
-/* Not found: this is a child, forked in the middle of the flight, and all counts began again. */
+/*
+ * It is not the latest any more. Not found: this is a child, forked in the middle of the flight,
+ * and the list began again.
+ */
+static void __attribute__((noinline)) remove_later(struct pdn_flight *flight)
+{
+	struct pdn_flight *f = latest();
+
+	while (f && f->next != flight)
+		f = f->next;
+	if (f)
+		__atomic_store_n(&f->next, flight->next, __ATOMIC_RELEASE);
+}
+
+/*
+ * Release: a free that does not find it any more finds its region in the index, or its pin undone.
+ * Its own `next` is changed under the lock only.
+ */
 void pdn_flight_end(struct pdn_flight *flight)
 {
-	struct pdn_flight **f = &flights;
+	struct pdn_flight *found = flight;
 
-	while (*f && *f != flight)
-		f = &(*f)->next;
-	if (!*f)
-		return;
-	__atomic_store_n(f, flight->next, __ATOMIC_RELEASE);
-	pdn_pending_add(-1u);
+	if (!__atomic_compare_exchange_n(&pdn_flights, &found, flight->next, false,
+					 __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		remove_later(flight);
 	pdn_wake_waiters();
 }
 
@@ -220,7 +266,7 @@ bool pdn_flights_mark_lost(const struct pdn_scope *scope)
 	const struct pdn_thread *self = pdn_self();
 	bool others = false;
 
-	for (struct pdn_flight *f = flights; f; f = f->next) {
+	for (struct pdn_flight *f = latest(); f; f = f->next) {
 		f->disturbed |= !f->known;
 		if (pins(f, scope)) {
 			set_lost(f);
@@ -232,7 +278,7 @@ bool pdn_flights_mark_lost(const struct pdn_scope *scope)
 
 void pdn_flights_mark_known_lost(const struct pdn_scope *scope)
 {
-	for (struct pdn_flight *f = flights; f; f = f->next)
+	for (struct pdn_flight *f = latest(); f; f = f->next)
 		if (pins(f, scope))
 			set_lost(f);
 }
@@ -241,7 +287,7 @@ bool pdn_flights_under(const struct pdn_scope *scope)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	for (const struct pdn_flight *f = flights; f; f = f->next)
+	for (const struct pdn_flight *f = latest(); f; f = f->next)
 		if (f->lost && f->thread != self && pins(f, scope))
 			return true;
 	return false;
@@ -255,7 +301,7 @@ static bool pins_overlap(const struct pdn_pin *a, const struct pdn_pin *b)
 
 bool pdn_flight_is_duplicate(const struct pdn_flight *flight)
 {
-	for (const struct pdn_flight *f = flights; f; f = f->next)
+	for (const struct pdn_flight *f = latest(); f; f = f->next)
 		if (f != flight && f->known && f->thread != flight->thread &&
 		    f->memory.base < flight->memory.end && flight->memory.base < f->memory.end &&
 		    pins_overlap(f->pin, flight->pin))
@@ -263,16 +309,11 @@ bool pdn_flight_is_duplicate(const struct pdn_flight *flight)
 	return false;
 }
 
-bool pdn_flights_any(void)
-{
-	return flights != NULL;
-}
-
 void pdn_flights_drop_own(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	for (struct pdn_flight *f = flights, *next; f; f = next) {
+	for (struct pdn_flight *f = latest(), *next; f; f = next) {
 		next = f->next;
 		if (f->thread == self)
 			pdn_flight_end(f);
@@ -281,7 +322,7 @@ void pdn_flights_drop_own(void)
 
 void pdn_flights_each_pin(void (*fn)(struct pdn_pin *pin))
 {
-	for (const struct pdn_flight *f = flights; f; f = f->next)
+	for (const struct pdn_flight *f = latest(); f; f = f->next)
 		if (f->pin)
 			fn(f->pin);
 }
@@ -291,7 +332,7 @@ uint64_t pdn_flights_reserved(uint32_t *count)
 	uint64_t bytes = 0;
 
 	*count = 0;
-	for (const struct pdn_flight *f = flights; f; f = f->next)
+	for (const struct pdn_flight *f = latest(); f; f = f->next)
 		if (f->reserved) {
 			bytes += f->reserved;
 			++*count;
@@ -304,7 +345,7 @@ bool pdn_flights_of_others_reserve(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	for (const struct pdn_flight *f = flights; f; f = f->next)
+	for (const struct pdn_flight *f = latest(); f; f = f->next)
 		if (f->reserved && f->thread != self)
 			return true;
 	return false;
@@ -315,8 +356,8 @@ void pdn_flights_fork_child(void)
 	/*
 	 * This thread may be in the middle of one, with the descriptor that it has closed by now.
 	 */
-	for (struct pdn_flight *f = flights; f; f = f->next)
+	for (struct pdn_flight *f = latest(); f; f = f->next)
 		set_lost(f);
-	flights = NULL;
+	pdn_flights = NULL;
 	recordless = 0;
 }

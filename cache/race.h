@@ -3,11 +3,11 @@
  * Guards and flights: how a free and a pin of the same memory, in two threads, come out right.
  *
  * A thread that frees puts up a guard in its own record before it looks for regions, and takes it
- * down after the driver's free. A thread that pins announces a flight under the lock before it asks
- * the driver about the memory, and the flight says what it pins, under the lock, before that is
- * pinned. The guard is a plain store, the flight is followed by a heavy barrier (base/barrier.h),
- * so that one of the two sees the other: the free sees pdn_pending != 0 and takes the lock, or the
- * pin sees the guard behind the barrier.
+ * down after the driver's free. A thread that pins adds a flight to the list before it asks the
+ * driver about the memory, and the flight says what it pins, under the lock, before that is pinned.
+ * The guard is a plain store, the flight is followed by a heavy barrier (base/barrier.h), so that
+ * one of the two sees the other: the free sees the flight and takes the lock, or the pin sees the
+ * guard behind the barrier.
  *
  *	- A free that takes the lock when the flight says what it pins compares that with what it
  *	  ends. If it is the same it marks the flight lost: the new pin is unpinned again before the
@@ -26,6 +26,7 @@
 #define PDN_GUARD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "cache/hook_events.h"
@@ -60,7 +61,7 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope);
 static inline pdn_guard pdn_guard_fill(struct pdn_thread *self, enum pdn_guard_kind kind,
 				       uint64_t begin, uint64_t end, int32_t device)
 {
-	unsigned depth = self->guard_depth++;
+	unsigned depth = (unsigned)self->guard_depth++;
 	struct pdn_guard_slot *slot = &self->guards[depth];
 
 	__atomic_store_n(&slot->begin, begin, __ATOMIC_RELAXED);
@@ -73,7 +74,7 @@ static inline pdn_guard pdn_guard_fill(struct pdn_thread *self, enum pdn_guard_k
 /* If not, pdn_guard_up() takes care of it. */
 static inline bool pdn_guard_has_slot(const struct pdn_thread *self)
 {
-	return self && self->guard_depth < PDN_GUARDS;
+	return self && (uint32_t)self->guard_depth < PDN_GUARDS;
 }
 
 enum pdn_guarded { PDN_UNGUARDED, PDN_GUARDED, PDN_GUARDED_BY_SELF };
@@ -81,15 +82,19 @@ enum pdn_guarded { PDN_UNGUARDED, PDN_GUARDED, PDN_GUARDED_BY_SELF };
 /* Is this memory being ended by some thread just now? Call after a heavy barrier. */
 enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory);
 
-/* Is any thread, or this one, ending anything just now? After a heavy barrier, too. */
-bool pdn_guard_any(void);
+/*
+ * Is any thread, or this one, ending anything just now? After a heavy barrier, too, which has said
+ * whether this thread is alone.
+ */
+bool pdn_guard_any(bool alone);
 
 /* Wait until no other thread's guard is on it; false when the deadline passes first. */
 bool pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline);
 
 /*
  * A pin under way, or the opening or closing of a region's descriptor. It lies on the stack of its
- * thread; linked, and its members changed, under the lock.
+ * thread. It is added to the list of flights without the lock, at the front; under the lock it is
+ * removed, its members are changed, and others look at it.
  */
 struct pdn_pin;
 struct pdn_flight {
@@ -111,8 +116,22 @@ static inline bool pdn_flight_lost(const struct pdn_flight *flight)
 	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
 }
 
-/* Lock held. begin: unsettled goes up. end: it goes down, and waiting threads wake up. */
+extern PDN_HIDDEN struct pdn_flight *pdn_flights; /* the latest one first */
+
+/*
+ * Sequentially consistent: pairs with pdn_flight_begin(), as a guard is up. A free looks at this
+ * before it looks at what is unsettled and at the index, as memory moves through them in this
+ * order.
+ */
+static inline bool pdn_flights_any(void)
+{
+	return __atomic_load_n(&pdn_flights, __ATOMIC_SEQ_CST) != NULL;
+}
+
+/* With or without the lock held. A read-modify-write operation, which a barrier can rely on. */
 void pdn_flight_begin(struct pdn_flight *flight);
+
+/* Lock held. Threads that wait for something to settle wake up. */
 void pdn_flight_end(struct pdn_flight *flight);
 
 /* The same without the lock held. */
@@ -142,7 +161,6 @@ void pdn_flights_drop_own(void);
 /* For a child, wherever other threads were when it was forked: the pins that flights have. */
 void pdn_flights_each_pin(void (*fn)(struct pdn_pin *pin));
 
-bool pdn_flights_any(void);
 uint64_t pdn_flights_reserved(uint32_t *count);
 bool pdn_flights_of_others_reserve(void);
 void pdn_flights_fork_child(void);

@@ -43,7 +43,7 @@ static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const vo
 		const struct pindown_region *region = &pdn_regions[*from];
 
 		if (pdn_state_is_live(pdn_brief_of(region)->state) &&
-		    (!pool || pdn_details_of(region)->pool == pool))
+		    (!pool || pdn_region_pool(region) == pool))
 			suspects[n++] = suspect_of(*from);
 	}
 	pdn_unlock();

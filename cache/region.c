@@ -2,6 +2,7 @@
 /* The table of regions, and their hold counts. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
@@ -11,14 +12,17 @@
 #include "cache/base/table.h"
 #include "cache/windows.h"
 
-_Static_assert(sizeof(struct pindown_region) == 32, "two in a cache line");
-_Static_assert(sizeof(struct pdn_details) == 96, "together 128");
+_Static_assert(sizeof(struct pindown_region) == 64, "a cache line");
+_Static_assert(sizeof(struct pdn_backing) == 16, "four in a cache line");
+_Static_assert(sizeof(union pdn_rest) == 16, "four in a cache line");
+_Static_assert(PDN_MAX_DEVICES <= INT16_MAX, "their numbers fit");
 _Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
-_Static_assert(PDN_STRIPES_AT_FIRST + 2 <= PDN_TABLE_MAX_COLUMNS, "hold counts and objects");
+_Static_assert(PDN_STRIPES_AT_FIRST + 3 <= PDN_TABLE_MAX_COLUMNS, "hold counts and lists");
 
 struct pindown_region *pdn_regions;
-struct pdn_details *pdn_details;
 struct pdn_brief *pdn_briefs;
+struct pdn_backing *pdn_backings;
+union pdn_rest *pdn_rests;
 uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPES];
 uint32_t *pdn_objects_of, *pdn_object_trees;
 uint32_t pdn_region_limit, pdn_put_limit;
@@ -28,16 +32,19 @@ static struct pdn_table table = {
 	.record_bytes = sizeof(struct pindown_region),
 	.columns = PDN_STRIPES_AT_FIRST + 2,
 };
-static struct pdn_table more = {.record_bytes = sizeof(struct pdn_details)};
 static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
+/* Not all regions have something in these. */
+static struct pdn_table backings = {.record_bytes = sizeof(struct pdn_backing), .is_sparse = true};
+static struct pdn_table rests = {.record_bytes = sizeof(union pdn_rest), .is_sparse = true};
 struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
-				     .columns = PDN_STRIPES_AT_FIRST};
+				     .columns = PDN_STRIPES_AT_FIRST + 3};
 /*
- * There are as many object records as regions. If that is too few, objects/attach.c evicts for
- * more.
+ * Their numbers are those of regions, but for the last one. There are as many object records as
+ * regions. If that is too few, objects/attach.c evicts for more.
  */
-static struct pdn_table *const tables[] = {&table, &more, &briefs, &pdn_object_table};
-#define TABLES (sizeof(tables) / sizeof(tables[0]))
+static struct pdn_table *const tables[] = {&table, &briefs, &backings, &rests, &pdn_object_table};
+#define TABLES	   (sizeof(tables) / sizeof(tables[0]))
+#define OF_REGIONS (TABLES - 1)
 
 static uint32_t free_list;
 static struct pdn_resting resting; /* for PINDOWN_DEBUG */
@@ -52,8 +59,9 @@ static void __attribute__((noinline, cold)) publish_table(void)
 	pdn_objects_of = table.column[PDN_STRIPES_AT_FIRST];
 	pdn_object_trees = table.column[PDN_STRIPES_AT_FIRST + 1];
 	pdn_regions = (struct pindown_region *)(void *)table.records;
-	pdn_details = (struct pdn_details *)(void *)more.records;
 	pdn_briefs = (struct pdn_brief *)(void *)briefs.records;
+	pdn_backings = (struct pdn_backing *)(void *)backings.records;
+	pdn_rests = (union pdn_rest *)(void *)rests.records;
 	/*
 	 * In a child all of them are PDN_FREE and have no pages, so that hits find none: see
 	 * base/process.h.
@@ -69,9 +77,36 @@ static void __attribute__((noinline, cold)) publish_table(void)
 }
 
 /*
- * The stripe is this thread's. Its counts of regions and of objects lie side by side. Not where
- * address space is limited: the program may need it.
+ * Threads that wanted memory for a stripe, and how many have to come before the system is asked
+ * again. After a refusal these are twice as many as before: each thread of a process that starts
+ * many would ask in vain. Relaxed: one that asks too early or too late makes no difference.
  */
+static uint32_t asked_for_stripes, ask_from;
+
+static bool is_worth_asking(void)
+{
+	return __atomic_fetch_add(&asked_for_stripes, 1, __ATOMIC_RELAXED) >=
+	       __atomic_load_n(&ask_from, __ATOMIC_RELAXED);
+}
+
+static void note_refusal(void)
+{
+	__atomic_store_n(&ask_from, 2 * __atomic_load_n(&asked_for_stripes, __ATOMIC_RELAXED),
+			 __ATOMIC_RELAXED);
+}
+
+/* Not where address space is limited: the program may need it. */
+static char *memory_for_stripe(size_t bytes)
+{
+	char *at = pdn_address_space_share() == UINT64_MAX ? pdn_reserve(bytes) : NULL;
+
+	if (!at || pdn_make_usable(at, bytes))
+		return at;
+	pdn_unreserve(at, bytes);
+	return NULL;
+}
+
+/* The stripe is this thread's. Its counts of regions and of objects lie side by side. */
 static bool give_memory(uint32_t stripe)
 {
 	size_t bytes = table.capacity * sizeof(uint32_t);
@@ -79,11 +114,15 @@ static bool give_memory(uint32_t stripe)
 
 	if (pdn_holds[stripe])
 		return true;
-	at = pdn_address_space_share() == UINT64_MAX ? pdn_reserve(2 * bytes) : NULL;
-	if (!at || !pdn_make_usable(at, 2 * bytes))
+	if (!is_worth_asking())
 		return false;
+	at = memory_for_stripe(2 * bytes);
+	if (!at) {
+		note_refusal();
+		return false;
+	}
 	/* Few counts are ever written in most processes. */
-	madvise(at, 2 * bytes, MADV_NOHUGEPAGE);
+	pdn_prefer_small(at, 2 * bytes);
 	/* Release: pairs with pdn_holds_any(), which finds zeroes there. */
 	__atomic_store_n(&pdn_object_holds[stripe], (uint32_t *)(void *)(at + bytes),
 			 __ATOMIC_RELEASE);
@@ -105,6 +144,55 @@ static void claim_stripe(struct pdn_thread *self)
 	pdn_thread_use_stripe(self, stripe);
 	if (PDN_ASYMMETRIC)
 		self->holds = pdn_holds[stripe];
+}
+
+/*
+ * Lock held, as for all sums that must be exact: none is made in between. The counts are of threads
+ * that have ended. Two at a time, as most are 0.
+ */
+static void share_counts(uint32_t *const *counts, uint32_t stripe, uint32_t used)
+{
+	uint32_t *from = counts[stripe], *to = counts[PDN_STRIPE_SHARED];
+	uint64_t two;
+
+	for (uint32_t n = 0; from && n <= used; n += 2) {
+		memcpy(&two, &from[n], sizeof(two));
+		for (uint32_t i = n; two && i < n + 2; i++) {
+			__atomic_fetch_add(&to[i], from[i], __ATOMIC_SEQ_CST);
+			__atomic_store_n(&from[i], 0, __ATOMIC_SEQ_CST);
+		}
+	}
+}
+
+/*
+ * As many times what a sum pays for a stripe. A page that was never touched costs a fault. With few
+ * regions it is less than what the thread has cost.
+ */
+static uint32_t cost_of_sharing(void)
+{
+	return table.used <= 4096 ? 0 : table.used / 64 + table.used / 1024 * 64;
+}
+
+/*
+ * Lock held. Stripes of threads that have ended make each sum longer, until it would have cost as
+ * much to move their counts into the shared stripe.
+ */
+static void __attribute__((noinline)) share_orphans(void)
+{
+	static uint64_t paid;
+	const unsigned at_a_time = 16;
+	uint32_t stripe = PDN_STRIPE_SHARED;
+
+	paid += __atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < at_a_time && paid > cost_of_sharing() &&
+			     (stripe = pdn_thread_take_orphan()) != PDN_STRIPE_SHARED;
+	     i++) {
+		paid -= cost_of_sharing() + 1;
+		pdn_thread_use_shared_stripe();
+		share_counts(pdn_holds, stripe, table.used);
+		share_counts(pdn_object_holds, stripe, pdn_object_table.used);
+		pdn_thread_return_orphan(stripe);
+	}
 }
 
 /*
@@ -132,31 +220,118 @@ void pdn_hold_shared(uint32_t *const *counts, struct pdn_thread *self, uint32_t 
  */
 bool pdn_region_stands(struct pindown_region *region)
 {
+	struct pdn_pin pin;
 	uint32_t value;
 
 	if (pdn_region_word_stands(region))
 		return true;
-	if (!pdn_kmod_mappings_stand(&pdn_details_of(region)->pin, &value))
+	pin = pdn_region_pin(region);
+	if (!pdn_kmod_mappings_stand(&pin, &value))
 		return false;
 	__atomic_store_n(&region->word_value, value, __ATOMIC_RELAXED);
 	return true;
 }
 
-/* 0: one of the tables has no room. */
-static uint32_t next_of_all(void)
-{
-	uint32_t number = pdn_table_next(&table);
+/* ---- what the record of a region says ------------------------------------------------------- */
 
-	if (!number)
-		return 0;
-	if (pdn_table_next(&more)) {
-		if (pdn_table_next(&briefs))
-			return number;
-		pdn_table_take_back(&more);
+void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *pin)
+{
+	unsigned flags = pdn_region_flags(region);
+
+	pin->spans = flags & PDN_REGION_SPANS;
+	pin->fell_back = flags & PDN_REGION_FELL_BACK;
+	pin->pcie = flags & PDN_REGION_PCIE;
+	if (flags & PDN_REGION_BACKED) {
+		const struct pdn_backing *had = &pdn_backings[pdn_region_number(region)];
+
+		pin->fd = (int)had->descriptor - 1;
+		pin->fd_identity = had->fd_identity;
+		pin->handle = had->handle;
 	}
-	pdn_table_take_back(&table);
-	return 0;
 }
+
+struct pdn_pin __attribute__((noinline)) pdn_region_pin(const struct pindown_region *region)
+{
+	struct pdn_pin pin;
+
+	pdn_region_copy_pin(region, &pin);
+	return pin;
+}
+
+static struct pdn_backing backing_of(const struct pdn_pin *pin)
+{
+	return (struct pdn_backing){
+		.fd_identity = pin->fd < 0 ? 0 : pin->fd_identity,
+		.descriptor = (uint32_t)(pin->fd + 1),
+		.handle = pin->handle,
+	};
+}
+
+/* The flag comes last: a child that is forked here finds the descriptor in a flight. */
+void pdn_region_set_dmabuf(struct pindown_region *region, const struct pdn_pin *pin)
+{
+	unsigned flags = pdn_region_flags(region) & ~PDN_REGION_PCIE;
+
+	pdn_backings[pdn_region_number(region)] = backing_of(pin);
+	pdn_region_set_flags(region, flags | PDN_REGION_BACKED | (pin->pcie ? PDN_REGION_PCIE : 0));
+}
+
+void pdn_region_drop_dmabuf(struct pindown_region *region)
+{
+	/* Release: a child that is forked here finds it in a flight, or the region has it still. */
+	if (pdn_region_flags(region) & PDN_REGION_BACKED)
+		__atomic_store_n(&pdn_backings[pdn_region_number(region)].descriptor, 0,
+				 __ATOMIC_RELEASE);
+}
+
+static unsigned flags_of(const struct pdn_allocation *what, const struct pdn_pin *pin)
+{
+	return (what->others ? PDN_REGION_SPANS : 0) | (what->is_window ? PDN_REGION_WINDOW : 0) |
+	       (what->pool ? PDN_REGION_POOL : 0) | (pin->fell_back ? PDN_REGION_FELL_BACK : 0) |
+	       (pin->pcie ? PDN_REGION_PCIE : 0) |
+	       (pin->fd >= 0 || pin->handle ? PDN_REGION_BACKED : 0) |
+	       (pin->base != (what->memory.base & -(uint64_t)PINDOWN_PAGE_SIZE) ? PDN_REGION_PIECE
+										: 0);
+}
+
+/* What needs more than the record; NULL: nothing. Windows and mappings are not pieces. */
+static void fill_rest(union pdn_rest *rest, const struct pdn_allocation *what, unsigned flags)
+{
+	if (flags & PDN_REGION_SPANS) {
+		rest->others = what->others;
+	} else if (flags & PDN_REGION_WINDOW && what->memory.context) {
+		rest->whole_base = what->whole_base;
+		rest->whole_end = what->whole_end;
+	} else if (flags & PDN_REGION_PIECE) {
+		rest->pin_base = what->pin_base;
+	}
+}
+
+static void count_window(const struct pindown_region *region);
+
+void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation *what,
+		     const struct pdn_pin *pin, unsigned flags)
+{
+	uint32_t number = pdn_region_number(region);
+
+	flags |= flags_of(what, pin);
+	region->device = (int16_t)what->memory.device;
+	region->buffer_id = what->buffer_id;
+	region->owner = what->pool ? what->pool : what->memory.context;
+	region->reason = 0;
+	if (flags & PDN_REGION_BACKED)
+		pdn_backings[number] = backing_of(pin);
+	fill_rest(&pdn_rests[number], what, flags);
+	__atomic_store_n(&region->word, pin->word, __ATOMIC_RELAXED);
+	__atomic_store_n(&region->word_value, pin->word_value, __ATOMIC_RELAXED);
+	__atomic_store_n(&region->base, what->memory.base, __ATOMIC_RELAXED);
+	__atomic_store_n(&region->end, what->memory.end, __ATOMIC_RELAXED);
+	pdn_region_set_flags(region, flags);
+	if (flags & PDN_REGION_WINDOW)
+		count_window(region);
+}
+
+/* ---- records -------------------------------------------------------------------------------- */
 
 /* As many as the configuration asks for, or else a million. Fewer if address space is limited. */
 static uint32_t records_wanted(void)
@@ -175,14 +350,16 @@ uint32_t pdn_region_alloc(void)
 {
 	uint32_t number = free_list;
 
+	if (__builtin_expect(__atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED) != 0, 0))
+		share_orphans();
 	if (number) {
-		free_list = pdn_details[number].victim;
-		pdn_details[number].victim = 0;
+		free_list = pdn_regions[number].victim;
+		pdn_regions[number].victim = 0;
 		return number;
 	}
 	if (!table.capacity && !pdn_tables_reserve(tables, TABLES, records_wanted()))
 		return 0;
-	number = next_of_all();
+	number = pdn_tables_next(tables, OF_REGIONS);
 	if (number && !pdn_region_limit)
 		publish_table();
 	return number;
@@ -201,36 +378,68 @@ static void set_windows(uint32_t count)
 }
 
 /* Windows of mappings have no context: an unmap names their addresses. */
-void pdn_region_count_window(const struct pdn_details *details)
+static void count_window(const struct pindown_region *region)
 {
 	set_windows(windows + 1);
-	if (details->context)
-		pdn_windows_add(details->whole_base, details->whole_end);
+	if (pdn_region_context(region))
+		pdn_windows_add(pdn_rest_of(region)->whole_base, pdn_rest_of(region)->whole_end);
 }
 
-static void discount_window(const struct pdn_details *details)
+static void discount_window(const struct pindown_region *region)
 {
 	set_windows(windows - 1);
-	if (details->context)
-		pdn_windows_remove(details->whole_base);
+	if (pdn_region_context(region))
+		pdn_windows_remove(pdn_rest_of(region)->whole_base);
 }
 
-void pdn_region_free(uint32_t number)
+static inline void clear(uint32_t number)
 {
-	struct pdn_details *details = &pdn_details[number];
+	struct pindown_region *region = &pdn_regions[number];
 
-	if (details->flags & PDN_REGION_WINDOW)
-		discount_window(details);
-	details->dmabuf_users = 0;
-	pdn_region_set_flags(&pdn_regions[number], 0);
+	if (__builtin_expect(region->flags & PDN_REGION_WINDOW, 0))
+		discount_window(region);
+	region->dmabuf_users = 0;
+	pdn_region_set_flags(region, 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
 	__atomic_store_n(&pdn_briefs[number].state, PDN_FREE, __ATOMIC_RELEASE);
+}
+
+static void give_back(uint32_t first, uint32_t last)
+{
+	pdn_regions[last].victim = free_list;
+	free_list = first;
+}
+
+/* With PINDOWN_DEBUG a record is used again later. */
+void pdn_region_free(uint32_t number)
+{
+	clear(number);
 	if (pdn_debugging)
 		number = pdn_misuse_delay_reuse(&resting, number);
-	if (!number)
+	if (number)
+		give_back(number, number);
+}
+
+static void __attribute__((noinline)) free_one_by_one(uint32_t first, uint32_t last)
+{
+	for (uint32_t n = first, next;; n = next) {
+		next = pdn_regions[n].victim;
+		pdn_region_free(n);
+		if (n == last)
+			return;
+	}
+}
+
+void pdn_regions_free(uint32_t first, uint32_t last)
+{
+	if (pdn_debugging) {
+		free_one_by_one(first, last);
 		return;
-	pdn_details[number].victim = free_list;
-	free_list = number;
+	}
+	for (uint32_t n = first; n != last; n = pdn_regions[n].victim)
+		clear(n);
+	clear(last);
+	give_back(first, last);
 }
 
 uint32_t pdn_region_capacity(void)
@@ -241,10 +450,19 @@ uint32_t pdn_region_capacity(void)
 	return records - 1 - abandoned;
 }
 
+/* Of records that were being filled in a flight may have the pin. */
 void pdn_region_each_pin(void (*fn)(struct pdn_pin *pin))
 {
-	for (uint32_t n = 1; pdn_region_limit && n <= more.used; n++)
-		fn(&pdn_details[n].pin);
+	for (uint32_t n = 1; pdn_region_limit && n <= table.used; n++) {
+		struct pindown_region *region = &pdn_regions[n];
+		struct pdn_pin pin;
+
+		if (!(pdn_region_flags(region) & PDN_REGION_BACKED))
+			continue;
+		pin = pdn_region_pin(region);
+		fn(&pin);
+		pdn_region_drop_dmabuf(region);
+	}
 }
 
 uint32_t pdn_region_high_water(void)
@@ -281,18 +499,15 @@ void pdn_region_trim(void)
 		return;
 	clear_stripes();
 	pdn_table_clear(&table);
-	pdn_table_clear(&more);
 	pdn_table_clear(&briefs);
+	pdn_table_clear(&backings);
+	pdn_table_clear(&rests);
 	forget_free();
 }
 
-/*
- * Another thread may have been about to take a record, and has taken one in some of the tables.
- * Which of the others were the parent's regions can't be told any more: treat all as such.
- */
+/* Which of them were the parent's regions can't be told any more: treat all as such. */
 void pdn_region_fork_child(void)
 {
-	table.used = more.used = briefs.used;
 	windows = 0;
 	pdn_windows_fork_child();
 	forget_free();

@@ -56,49 +56,60 @@ struct pdn_brief {
 _Static_assert(PDN_ADDRESS_LIMIT >> PDN_PAGE_SHIFT == 1ull << 32,
 	       "first_page has each page that the index takes: it refuses what lies beyond");
 
-/* A region's record. Its address identifies it. */
+/*
+ * A region's record: one cache line, as an end and a pin use most of it. Its address identifies it.
+ * Where it is pinned follows from base and end, but for a PIECE.
+ */
 struct pindown_region {
 	uint64_t base, end; /* the allocation */
 	/* Valid while pdn_revocation_words[word] has this value; see revocation.h. */
 	uint32_t word, word_value;
 	uint32_t older, newer; /* the queue that it is in; region numbers */
-} __attribute__((aligned(32)));
-
-/*
- * The rest of it, under the same number. Members that an end needs come first: half a cache line.
- */
-struct pdn_details {
 	uint16_t flags;	       /* PDN_REGION_* */
-	uint16_t reason;       /* enum pindown_reason, once it is no longer live */
-	uint16_t queue;	       /* of live regions: see evict.c, and PDN_QUEUE_SETTLED */
-	uint16_t dmabuf_users; /* of pin.fd: see region_dmabuf.h */
+	uint16_t dmabuf_users; /* of its descriptor: see region_dmabuf.h */
+	uint8_t reason;	       /* enum pindown_reason, once it is no longer live */
+	uint8_t queue;	       /* of live regions: see evict.c, and PDN_QUEUE_SETTLED */
+	int16_t device;
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
 	uint32_t killer; /* DYING: the tid of the thread that unpins it; 0: that thread is gone */
-	struct pdn_pin pin;
 	uint64_t buffer_id;
-	void *context; /* the context whose end ends it; NULL for pool and VMM memory */
-	union {
-		void *pool;
-		uint64_t others;    /* with SPANS: see struct pdn_allocation */
-		uint64_t whole_end; /* with WINDOW and a context: of the allocation */
+	void *owner; /* the pool, with POOL; or the context whose end ends it, or NULL */
+} __attribute__((aligned(64)));
+
+/* What a backend has of a pin, if it has anything: with BACKED. */
+struct pdn_backing {
+	uint64_t fd_identity; /* as in struct pdn_pin */
+	uint32_t descriptor;  /* fd + 1; 0: none */
+	uint32_t handle;
+};
+
+/* What few regions need: those with SPANS, PIECE or WINDOW, of which at most one needs it. */
+union pdn_rest {
+	uint64_t others;   /* SPANS: see struct pdn_allocation */
+	uint64_t pin_base; /* PIECE */
+	struct {
+		uint64_t whole_base, whole_end; /* WINDOW and a context: of the allocation */
 	};
-	uint64_t whole_base;
-} __attribute__((aligned(32)));
+};
 
 #define PDN_QUEUE_SETTLED 1u /* a bit of `queue`: no newcomer any more */
 
 extern PDN_HIDDEN struct pindown_region *pdn_regions; /* [0] is never used: 0 means none */
-extern PDN_HIDDEN struct pdn_details *pdn_details;
 extern PDN_HIDDEN struct pdn_brief *pdn_briefs;
+extern PDN_HIDDEN struct pdn_backing *pdn_backings;
+extern PDN_HIDDEN union pdn_rest *pdn_rests;
+
+/* The table by another name: for what is not read without the lock. */
+#define pdn_details pdn_regions
 
 static inline uint32_t pdn_region_number(const struct pindown_region *region)
 {
 	return (uint32_t)(region - pdn_regions);
 }
 
-static inline struct pdn_details *pdn_details_of(const struct pindown_region *region)
+static inline struct pindown_region *pdn_details_of(const struct pindown_region *region)
 {
-	return &pdn_details[pdn_region_number(region)];
+	return (struct pindown_region *)(uintptr_t)region;
 }
 
 static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region)
@@ -106,31 +117,117 @@ static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region
 	return &pdn_briefs[pdn_region_number(region)];
 }
 
-#define PDN_REGION_VOLATILE 1u	 /* in a range where frees can't all be seen */
-#define PDN_REGION_NO_SYNC  2u	 /* SYNC_MEMOPS is not supported for its memory */
-#define PDN_REGION_SPANS    8u	 /* several mappings side by side */
-#define PDN_REGION_MISSED   4u	 /* its free was noticed only after the driver had made it */
-#define PDN_REGION_OBJECTS  16u	 /* counted as kept because consumer objects on it are held */
-#define PDN_REGION_AWAITS   32u	 /* see pdn_first_awaiting() */
-#define PDN_REGION_WINDOW   64u	 /* a part of its allocation or mappings; see growth.h */
-#define PDN_REGION_REPLACED 128u /* by a region that reaches over it */
+#define PDN_REGION_VOLATILE  1u	  /* in a range where frees can't all be seen */
+#define PDN_REGION_NO_SYNC   2u	  /* SYNC_MEMOPS is not supported for its memory */
+#define PDN_REGION_MISSED    4u	  /* its free was noticed only after the driver had made it */
+#define PDN_REGION_SPANS     8u	  /* several mappings side by side */
+#define PDN_REGION_OBJECTS   16u  /* counted as kept because consumer objects on it are held */
+#define PDN_REGION_AWAITS    32u  /* see pdn_first_awaiting() */
+#define PDN_REGION_WINDOW    64u  /* a part of its allocation or mappings; see growth.h */
+#define PDN_REGION_REPLACED  128u /* by a region that reaches over it */
+#define PDN_REGION_FELL_BACK 256u /* as in struct pdn_pin, as is the next */
+#define PDN_REGION_PCIE	     512u
+#define PDN_REGION_BACKED    1024u /* there is something in its struct pdn_backing */
+#define PDN_REGION_POOL	     2048u /* `owner` is a pool */
+#define PDN_REGION_PIECE     4096u /* pinned from before its first page on */
 
 /*
- * The region is held. VOLATILE may come and go meanwhile (volatile.c): relaxed, as is
- * pdn_region_set_flags().
+ * Flags may change while a thread without the lock looks: VOLATILE may come and go while the region
+ * is held (volatile.c). Relaxed, as is pdn_region_set_flags().
  */
+static inline uint16_t pdn_region_flags(const struct pindown_region *region)
+{
+	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED);
+}
+
+static inline void pdn_region_set_flags(struct pindown_region *region, unsigned flags)
+{
+	__atomic_store_n(&region->flags, (uint16_t)flags, __ATOMIC_RELAXED);
+}
+
 static inline bool pdn_region_is_volatile(const struct pindown_region *region)
 {
-	return __atomic_load_n(&pdn_details_of(region)->flags, __ATOMIC_RELAXED) &
-	       PDN_REGION_VOLATILE;
+	return pdn_region_flags(region) & PDN_REGION_VOLATILE;
+}
+
+static inline union pdn_rest *pdn_rest_of(const struct pindown_region *region)
+{
+	return &pdn_rests[pdn_region_number(region)];
 }
 
 static inline uint64_t pdn_region_others(const struct pindown_region *region)
 {
-	return __atomic_load_n(&pdn_details_of(region)->flags, __ATOMIC_RELAXED) & PDN_REGION_SPANS
-		       ? pdn_details_of(region)->others
-		       : 0;
+	return pdn_region_flags(region) & PDN_REGION_SPANS ? pdn_rest_of(region)->others : 0;
 }
+
+/* The context whose end ends it; NULL for memory of a pool, and mapped memory. */
+static inline void *pdn_region_context(const struct pindown_region *region)
+{
+	return pdn_region_flags(region) & PDN_REGION_POOL ? NULL : region->owner;
+}
+
+static inline void *pdn_region_pool(const struct pindown_region *region)
+{
+	return pdn_region_flags(region) & PDN_REGION_POOL ? region->owner : NULL;
+}
+
+/* Whole pages, whose memory ends with the region's. */
+static inline __attribute__((always_inline)) uint64_t
+pdn_region_pin_base(const struct pindown_region *region)
+{
+	if (__builtin_expect(pdn_region_flags(region) & PDN_REGION_PIECE, 0))
+		return pdn_rest_of(region)->pin_base;
+	return region->base & -(uint64_t)PINDOWN_PAGE_SIZE;
+}
+
+static inline __attribute__((always_inline)) uint64_t
+pdn_region_pin_length(const struct pindown_region *region)
+{
+	return ((region->end + PINDOWN_PAGE_SIZE - 1) & -(uint64_t)PINDOWN_PAGE_SIZE) -
+	       pdn_region_pin_base(region);
+}
+
+/* Lock held, or the region is this thread's. The descriptor, which may be closed; or -1. */
+static inline int pdn_region_fd(const struct pindown_region *region)
+{
+	return pdn_region_flags(region) & PDN_REGION_BACKED
+		       ? (int)pdn_backings[pdn_region_number(region)].descriptor - 1
+		       : -1;
+}
+
+/*
+ * The pin as the backends know it. Relaxed: word_value may be renewed without the lock, see
+ * pdn_region_stands().
+ */
+void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *pin);
+
+static inline void pdn_region_copy_pin(const struct pindown_region *region, struct pdn_pin *pin)
+{
+	*pin = (struct pdn_pin){
+		.base = pdn_region_pin_base(region),
+		.length = pdn_region_pin_length(region),
+		.device = region->device,
+		.fd = -1,
+		.word = __atomic_load_n(&region->word, __ATOMIC_RELAXED),
+		.word_value = __atomic_load_n(&region->word_value, __ATOMIC_RELAXED),
+	};
+	if (pdn_region_flags(region) &
+	    (PDN_REGION_SPANS | PDN_REGION_FELL_BACK | PDN_REGION_PCIE | PDN_REGION_BACKED))
+		pdn_region_add_to_pin(region, pin);
+}
+
+/* The same, where it is not all that counts. */
+struct pdn_pin pdn_region_pin(const struct pindown_region *region);
+
+/* Lock held. It has this descriptor now. */
+void pdn_region_set_dmabuf(struct pindown_region *region, const struct pdn_pin *pin);
+
+/* Lock held, or the region is this thread's. It has none any more. */
+void pdn_region_drop_dmabuf(struct pindown_region *region);
+
+/* Lock held. The record is new: it gets all but its place in the index and in a queue. */
+void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation *what,
+		     const struct pdn_pin *pin, unsigned flags);
 
 /*
  * Consumer objects (objects/object.h): the first one of each region, by its number; and the table
@@ -147,8 +244,8 @@ extern PDN_HIDDEN uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPE
 /* Lock held. Take a record, or 0 when the table is full or memory is short; give one back. */
 uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
-/* Lock held. The record is that of a window, with its details; pdn_region_free() counts down. */
-void pdn_region_count_window(const struct pdn_details *details);
+/* The same for a list of them, linked through ->victim; each is idle and unpinned. */
+void pdn_regions_free(uint32_t first, uint32_t last);
 /* Are there any, also kept ones? Exact with the lock held. */
 static inline bool pdn_region_any_window(void)
 {
@@ -168,17 +265,6 @@ void pdn_region_fork_child(void);	  /* all that were ever in use are abandoned *
  * ever in use.
  */
 void pdn_region_each_pin(void (*fn)(struct pdn_pin *pin));
-
-/* Flags may change while a thread without the lock looks. */
-static inline uint16_t pdn_region_flags(const struct pindown_region *region)
-{
-	return __atomic_load_n(&pdn_details_of(region)->flags, __ATOMIC_RELAXED);
-}
-
-static inline void pdn_region_set_flags(struct pindown_region *region, unsigned flags)
-{
-	__atomic_store_n(&pdn_details_of(region)->flags, (uint16_t)flags, __ATOMIC_RELAXED);
-}
 
 /*
  * Relaxed, here and below: base and end stand while a region is live. A thread without the lock has
@@ -228,8 +314,8 @@ static inline bool pdn_state_is_live(uint32_t state)
 /* Kept because a wider region has replaced it; its memory lives on, as far as is known. */
 static inline bool pdn_region_is_replaced(uint32_t number)
 {
-	return pdn_details[number].flags & PDN_REGION_REPLACED &&
-	       pdn_details[number].reason == PINDOWN_REASON_EVICTED;
+	return pdn_regions[number].flags & PDN_REGION_REPLACED &&
+	       pdn_regions[number].reason == PINDOWN_REASON_EVICTED;
 }
 
 /*
@@ -278,15 +364,61 @@ static inline void pdn_unhold(struct pdn_thread *self, uint32_t number)
  */
 static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 {
-	uint32_t first = __atomic_load_n(&pdn_stripes_first, __ATOMIC_SEQ_CST);
-	uint32_t used = __atomic_load_n(&pdn_stripes_used, __ATOMIC_SEQ_CST);
-	const uint32_t *column;
-	uint32_t sum = 0;
+	uint32_t words = __atomic_load_n(&pdn_stripe_words, __ATOMIC_SEQ_CST), sum = 0;
 
-	for (uint32_t s = first; s < used; s++)
-		/* Acquire: pairs with give_memory() in region.c. None: no hold was ever in it. */
-		if ((column = __atomic_load_n(&counts[s], __ATOMIC_ACQUIRE)))
-			sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
+	for (uint32_t w = 0; w < words; w++, counts += 64)
+		for (uint64_t left = __atomic_load_n(&pdn_stripes[w], __ATOMIC_SEQ_CST); left;
+		     left &= left - 1) {
+			/* Acquire: pairs with give_memory(). None: no hold was ever in it. */
+			const uint32_t *column =
+				__atomic_load_n(&counts[__builtin_ctzll(left)], __ATOMIC_ACQUIRE);
+
+			if (column)
+				sum += __atomic_load_n(&column[number], __ATOMIC_SEQ_CST);
+		}
+	return sum != 0;
+}
+
+/*
+ * The same of several, with one look at which stripes there are. The lock is held meanwhile: no
+ * stripe's counts are moved.
+ */
+#define PDN_COLUMNS 32u
+struct pdn_columns {
+	uint32_t count; /* more: too many to be listed */
+	uint32_t *const *counts;
+	const uint32_t *column[PDN_COLUMNS];
+};
+
+static inline void pdn_columns_of(struct pdn_columns *columns, uint32_t *const *counts)
+{
+	uint32_t words = __atomic_load_n(&pdn_stripe_words, __ATOMIC_SEQ_CST);
+
+	columns->count = 0;
+	columns->counts = counts;
+	for (uint32_t w = 0; w < words; w++, counts += 64)
+		for (uint64_t left = __atomic_load_n(&pdn_stripes[w], __ATOMIC_SEQ_CST); left;
+		     left &= left - 1) {
+			const uint32_t *column =
+				__atomic_load_n(&counts[__builtin_ctzll(left)], __ATOMIC_ACQUIRE);
+
+			if (!column)
+				continue;
+			if (columns->count < PDN_COLUMNS)
+				columns->column[columns->count] = column;
+			columns->count++;
+		}
+}
+
+static inline bool pdn_columns_any(const struct pdn_columns *columns, uint32_t number)
+{
+	uint32_t sum =
+		columns->count ? __atomic_load_n(&columns->column[0][number], __ATOMIC_SEQ_CST) : 0;
+
+	if (__builtin_expect(columns->count > PDN_COLUMNS, 0))
+		return pdn_holds_any(columns->counts, number);
+	for (uint32_t c = 1; __builtin_expect(c < columns->count, 0); c++)
+		sum += __atomic_load_n(&columns->column[c][number], __ATOMIC_SEQ_CST);
 	return sum != 0;
 }
 

@@ -74,6 +74,14 @@ static void trace_map(const struct pindown_region *region, bool pcie, int result
 
 /* ---- opening ------------------------------------------------------------------------------ */
 
+/* Lock held. */
+static bool has_same_dmabuf(const struct pindown_region *region, const struct pdn_pin *pin)
+{
+	struct pdn_pin now = pdn_region_pin(region);
+
+	return now.fd == pin->fd && now.fd_identity == pin->fd_identity;
+}
+
 /*
  * The region is held, so no other thread unpins it. Several users of one region may close and ask
  * at the same time; the descriptor changes hands under the lock, and is opened and closed outside
@@ -85,7 +93,7 @@ static int current_dmabuf(struct pindown_region *region, const struct pdn_backen
 	struct pdn_pin pin;
 
 	pdn_lock();
-	pin = pdn_details_of(region)->pin;
+	pin = pdn_region_pin(region);
 	pdn_unlock();
 	if (pin.fd >= 0)
 		*pcie = pin.pcie;
@@ -93,9 +101,8 @@ static int current_dmabuf(struct pindown_region *region, const struct pdn_backen
 		return pin.fd;
 	/* The program has closed it, and may have something of its own under the number. */
 	pdn_lock();
-	if (pdn_details_of(region)->pin.fd == pin.fd &&
-	    pdn_details_of(region)->pin.fd_identity == pin.fd_identity) {
-		pdn_details_of(region)->pin.fd = -1;
+	if (has_same_dmabuf(region, &pin)) {
+		pdn_region_drop_dmabuf(region);
 		pdn_dmabuf_closed();
 	}
 	pdn_unlock();
@@ -125,7 +132,7 @@ static int open_again(struct pindown_region *region, const struct pdn_backend *b
 	int result, error = 0;
 	bool used = false;
 
-	result = open_or_evict(again, backend, pdn_details_of(region)->context, &error);
+	result = open_or_evict(again, backend, pdn_region_context(region), &error);
 	/*
 	 * The descriptor that was opened here, or the failure, is the region's only if that still
 	 * lives.
@@ -142,16 +149,13 @@ static int open_again(struct pindown_region *region, const struct pdn_backend *b
 	pdn_lock();
 	if (!pdn_region_has_memory(region)) {
 		result = PINDOWN_ERR_NOT_DEVICE;
-	} else if (pdn_details_of(region)->pin.fd < 0) {
-		/* The rest of it is read without the lock. */
-		pdn_details_of(region)->pin.pcie = again->pcie;
-		pdn_details_of(region)->dmabuf_users &= (uint16_t)~PAST;
-		pdn_details_of(region)->pin.fd = again->fd;
-		pdn_details_of(region)->pin.fd_identity = again->fd_identity;
+	} else if (pdn_region_fd(region) < 0) {
+		region->dmabuf_users &= (uint16_t)~PAST;
+		pdn_region_set_dmabuf(region, again);
 		used = true;
 	}
-	*fd = pdn_details_of(region)->pin.fd;
-	again->pcie = pdn_details_of(region)->pin.pcie;
+	*fd = pdn_region_fd(region);
+	again->pcie = pdn_region_flags(region) & PDN_REGION_PCIE;
 	pdn_unlock();
 	if (!used)
 		backend->close_dmabuf(again);
@@ -171,7 +175,7 @@ static int reopen(struct pindown_region *region, const struct pdn_backend *backe
 		pdn_unlock();
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
-	again = pdn_details_of(region)->pin;
+	again = pdn_region_pin(region);
 	again.fd = -1;
 	again.pcie = *pcie;
 	begin_flight(&flight, region, &again);
@@ -202,17 +206,16 @@ static int open_for_user(struct pindown_region *region, const struct pdn_backend
 /* Lock held, and let go. Closes it if no user is left. */
 static void close_unused(struct pindown_region *region, const struct pdn_backend *backend)
 {
-	struct pdn_details *details = pdn_details_of(region);
-	struct pdn_pin closing = details->pin;
+	struct pdn_pin closing = pdn_region_pin(region);
 	struct pdn_flight flight;
 
-	if (details->dmabuf_users & ~PAST || closing.fd < 0) {
+	if (region->dmabuf_users & ~PAST || closing.fd < 0) {
 		pdn_unlock();
 		return;
 	}
 	/* In this order: a child that is forked meanwhile finds it in one of the two. */
 	begin_flight(&flight, region, &closing);
-	__atomic_store_n(&details->pin.fd, -1, __ATOMIC_RELEASE);
+	pdn_region_drop_dmabuf(region);
 	pdn_unlock();
 	backend->close_dmabuf(&closing);
 	pdn_flight_end_unlocked(&flight);
@@ -221,7 +224,8 @@ static void close_unused(struct pindown_region *region, const struct pdn_backend
 /* The backend that can open and close descriptors of this region, or NULL. */
 static const struct pdn_backend *backend_of(const struct pindown_region *region)
 {
-	const struct pdn_backend *backend = pdn_backend_of(&pdn_details_of(region)->pin);
+	const struct pdn_pin pin = pdn_region_pin(region);
+	const struct pdn_backend *backend = pdn_backend_of(&pin);
 
 	return backend && backend->open_dmabuf ? backend : NULL;
 }
@@ -233,11 +237,11 @@ static const struct pdn_backend *backend_of(const struct pindown_region *region)
  */
 static bool is_only_kept(uint32_t region)
 {
-	const struct pdn_details *details = &pdn_details[region];
+	uint16_t users = pdn_regions[region].dmabuf_users;
 	uint32_t state = pdn_briefs[region].state;
 
-	return (pdn_state_is_live(state) || state == PDN_KEPT) && details->pin.fd >= 0 &&
-	       details->dmabuf_users & USED && !(details->dmabuf_users & ~PAST);
+	return (pdn_state_is_live(state) || state == PDN_KEPT) &&
+	       pdn_region_fd(&pdn_regions[region]) >= 0 && users & USED && !(users & ~PAST);
 }
 
 bool pdn_dmabuf_close_kept(void)
@@ -272,7 +276,7 @@ static int borrow_in_create(struct pindown_region *region, uint64_t addr, int *f
 
 	if (result != PINDOWN_OK)
 		return result;
-	*offset = addr - pdn_details_of(region)->pin.base;
+	*offset = addr - pdn_region_pin_base(region);
 	if (*asked)
 		pdn_dmabuf_return(region, false);
 	*asked = true;
@@ -300,13 +304,13 @@ PDN_EXPORT int pindown_region_dmabuf(struct pindown_region *region, uint64_t add
 	if (asked)
 		return borrow_in_create(region, addr, fd, offset, asked);
 	pdn_lock();
-	before = pdn_details_of(region)->dmabuf_users;
-	pdn_details_of(region)->dmabuf_users |= LENT;
+	before = region->dmabuf_users;
+	region->dmabuf_users |= LENT;
 	pdn_unlock();
-	pcie = pdn_mapping_first(pdn_details_of(region)->pin.device);
+	pcie = pdn_mapping_first(region->device);
 	result = open_for_user(region, backend, &pcie, fd);
 	if (result == PINDOWN_OK)
-		*offset = addr - pdn_details_of(region)->pin.base;
+		*offset = addr - pdn_region_pin_base(region);
 	else if (!(before & LENT))
 		pindown_region_close_dmabuf(region);
 	return result;
@@ -320,7 +324,7 @@ PDN_EXPORT void pindown_region_close_dmabuf(struct pindown_region *region)
 	if (!backend)
 		return;
 	pdn_lock();
-	pdn_details_of(region)->dmabuf_users &= (uint16_t)~LENT;
+	region->dmabuf_users &= (uint16_t)~LENT;
 	close_unused(region, backend);
 }
 
@@ -330,7 +334,7 @@ static int borrow(struct pindown_region *region, const struct pdn_backend *backe
 	int result;
 
 	pdn_lock();
-	pdn_details_of(region)->dmabuf_users++;
+	region->dmabuf_users++;
 	pdn_unlock();
 	result = open_for_user(region, backend, pcie, fd);
 	if (result != PINDOWN_OK)
@@ -345,7 +349,7 @@ int pdn_dmabuf_borrow(struct pindown_region *region, int *fd)
 
 	if (!backend)
 		return PINDOWN_ERR_NO_DMABUF;
-	pcie = pdn_mapping_first(pdn_details_of(region)->pin.device);
+	pcie = pdn_mapping_first(region->device);
 	return borrow(region, backend, &pcie, fd);
 }
 
@@ -369,13 +373,11 @@ int pdn_dmabuf_borrow_default(struct pindown_region *region, int *fd)
 static void return_used(struct pindown_region *region, const struct pdn_backend *backend, bool keep,
 			bool imported)
 {
-	struct pdn_details *details = pdn_details_of(region);
-
-	details->dmabuf_users--;
-	if (details->pin.fd >= 0) {
-		if (imported && details->dmabuf_users & IMPORTED && backend->pin_takes_descriptor)
+	region->dmabuf_users--;
+	if (pdn_region_fd(region) >= 0) {
+		if (imported && region->dmabuf_users & IMPORTED && backend->pin_takes_descriptor)
 			pdn_account_export_saved();
-		details->dmabuf_users |= imported ? PAST : USED;
+		region->dmabuf_users |= imported ? PAST : USED;
 	}
 	if (keep)
 		pdn_unlock();
@@ -401,7 +403,7 @@ void pdn_dmabuf_create_ended(struct pindown_region *region, bool worked)
 	if (worked || !backend->pin_takes_descriptor) {
 		return_used(region, backend, keep, worked);
 	} else {
-		pdn_details_of(region)->dmabuf_users--;
+		region->dmabuf_users--;
 		pdn_unlock(); /* nothing was imported: the descriptor is the pin */
 	}
 }
@@ -413,7 +415,7 @@ static void close_other_mapping(struct pindown_region *region, const struct pdn_
 				bool pcie)
 {
 	pdn_lock();
-	if (pdn_details_of(region)->pin.pcie == pcie)
+	if (!(pdn_region_flags(region) & PDN_REGION_PCIE) == !pcie)
 		pdn_unlock();
 	else
 		close_unused(region, backend);
@@ -436,7 +438,7 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 	pdn_lock();
 	live = pdn_region_has_memory(region);
 	if (live) {
-		loan->own = pdn_details_of(region)->pin;
+		loan->own = pdn_region_pin(region);
 		loan->own.fd = -1;
 		loan->own.pcie = pcie;
 		begin_flight(&flight, region, &loan->own);
@@ -444,7 +446,7 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 	pdn_unlock();
 	if (live) {
 		do
-			result = backend->open_dmabuf(&loan->own, pdn_details_of(region)->context,
+			result = backend->open_dmabuf(&loan->own, pdn_region_context(region),
 						      &error);
 		while (result == PINDOWN_ERR_NO_SPACE && error != CUDA_ERROR_OUT_OF_MEMORY &&
 		       pdn_dmabuf_close_kept());
@@ -483,7 +485,7 @@ static int lend(struct pindown_region *region, bool pcie, struct pdn_loan *loan)
 	/*
 	 * Refused by the driver, for all or for this memory; or another thread uses the region's.
 	 */
-	if (!pdn_mapping_is_possible(pdn_details_of(region)->pin.device, pcie))
+	if (!pdn_mapping_is_possible(region->device, pcie))
 		return result;
 	pdn_dmabuf_return(region, false);
 	return export_for_loan(region, backend, pcie, loan);
@@ -492,13 +494,13 @@ static int lend(struct pindown_region *region, bool pcie, struct pdn_loan *loan)
 int pdn_dmabuf_lend(struct pindown_region *region, const char *card, struct pdn_loan *loan)
 {
 	loan->tried_other = false;
-	return lend(region, pdn_mapping_for(pdn_details_of(region)->pin.device, card), loan);
+	return lend(region, pdn_mapping_for(region->device, card), loan);
 }
 
 bool pdn_dmabuf_lend_other(struct pindown_region *region, struct pdn_loan *loan)
 {
 	if (loan->tried_other || !backend_of(region)->pin_takes_descriptor ||
-	    !pdn_mapping_is_chosen(pdn_details_of(region)->pin.device))
+	    !pdn_mapping_is_chosen(region->device))
 		return false;
 	pdn_dmabuf_end_loan(region, loan, false);
 	loan->tried_other = true;

@@ -8,17 +8,15 @@
 static struct pdn_trace_region fields_of(const struct pindown_region *region, uint64_t addr,
 					 uint64_t length)
 {
-	const struct pdn_details *details = pdn_details_of(region);
-
 	return (struct pdn_trace_region){
 		.addr = addr,
 		.size = length,
-		.pin_addr = details->pin.base,
-		.pin_size = details->pin.length,
-		.buffer_id = details->buffer_id,
-		.context = (uintptr_t)details->context,
+		.pin_addr = pdn_region_pin_base(region),
+		.pin_size = pdn_region_pin_length(region),
+		.buffer_id = region->buffer_id,
+		.context = (uintptr_t)pdn_region_context(region),
 		.region = pdn_region_number(region),
-		.device = details->pin.device,
+		.device = region->device,
 		.flags = pdn_region_is_volatile(region) ? PDN_TRACE_VOLATILE : 0,
 	};
 }
@@ -38,7 +36,7 @@ void pdn_trace_about(enum pdn_event event, const struct pindown_region *region, 
 	struct pdn_trace_region what = fields_of(region, region->base, region->end - region->base);
 
 	what.result = result;
-	what.reason = pdn_details_of(region)->reason;
+	what.reason = region->reason;
 	what.flags |= (uint16_t)flags;
 	pdn_trace_region(event, &what, begin, end);
 }

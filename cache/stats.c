@@ -31,7 +31,10 @@ static inline void put32(uint32_t *where, uint32_t value)
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
 
-static void fill_account(struct pindown_stats *stats, const struct pdn_account *account)
+/* What few changes need stays out of the way of the others. */
+#define RARE __attribute__((noinline, cold))
+
+static inline void fill_account(struct pindown_stats *stats, const struct pdn_account *account)
 {
 	put(&stats->pins, account->pins);
 	put(&stats->unpins, account->unpins);
@@ -47,14 +50,14 @@ static void fill_account(struct pindown_stats *stats, const struct pdn_account *
 	put(&stats->object_kept_bytes, account->object_kept_bytes);
 }
 
-static uint64_t sum(size_t which)
+static uint64_t RARE sum(size_t which)
 {
 	uint64_t own = *(uint64_t *)(void *)((char *)&pdn_anonymous.own_counters + which);
 
 	return own + pdn_counter_sum((unsigned)which);
 }
 
-static void fill_process(struct pindown_stats *stats)
+static void RARE fill_process(struct pindown_stats *stats)
 {
 	put(&stats->pin_failures, pdn_counts.pin_failures);
 	put(&stats->lost_races, pdn_counts.lost_races);
@@ -68,13 +71,13 @@ static void fill_process(struct pindown_stats *stats)
 	put32(&stats->distrusted, pdn_is_distrusted());
 }
 
-static void fill_settings(struct pindown_stats *stats)
+static void RARE fill_settings(struct pindown_stats *stats)
 {
 	put(&stats->max_bytes, pdn_config()->max_bytes);
 	put(&stats->max_regions, pdn_max_regions());
 }
 
-static void fill_backend(struct pindown_stats *stats, const char *name)
+static void RARE fill_backend(struct pindown_stats *stats, const char *name)
 {
 	uint64_t words[sizeof(stats->backend) / 8] = {0};
 
@@ -84,12 +87,12 @@ static void fill_backend(struct pindown_stats *stats, const char *name)
 }
 
 /* Asks the system. */
-static void fill_limit(struct pindown_stats *stats)
+static void RARE fill_limit(struct pindown_stats *stats)
 {
 	put(&stats->max_dmabufs, pdn_backend_pins_take_descriptors() ? pdn_dmabufs_max() : 0);
 }
 
-static void fill_counters(struct pindown_stats *stats)
+static void RARE fill_counters(struct pindown_stats *stats)
 {
 	stats->hits = sum(offsetof(struct pdn_counters, hits));
 	stats->misses = sum(offsetof(struct pdn_counters, misses));
@@ -104,22 +107,45 @@ static void add_counters(struct pdn_counters *sum, const struct pdn_counters *co
 	sum->tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
 }
 
+static void RARE add_counters_of_threads(struct pdn_counters *sum)
+{
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk)))
+		/* As in pdn_counter_sum(). */
+		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life &&
+		    !__atomic_load_n(&t->in_page, __ATOMIC_RELAXED))
+			add_counters(sum, __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE));
+}
+
 /* The reader of the page adds the counts in its slots: these are the other threads'. */
-static void fill_other_counters(struct pindown_stats *stats)
+static void RARE fill_other_counters(struct pindown_stats *stats)
 {
 	struct pdn_counters sum = {0};
 
 	add_counters(&sum, &pdn_anonymous.own_counters);
 	add_counters(&sum, &pdn_thread_ended[false]);
-	for (struct pdn_thread *t = pdn_top_counts_all() ? NULL : pdn_thread_next(NULL); t;
-	     t = pdn_thread_next(t))
-		/* As in pdn_counter_sum(). */
-		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life &&
-		    !__atomic_load_n(&t->in_page, __ATOMIC_RELAXED))
-			add_counters(&sum, __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE));
+	if (!pdn_top_counts_all())
+		add_counters_of_threads(&sum);
 	put(&stats->hits, sum.hits);
 	put(&stats->misses, sum.misses);
 	put(&stats->tag_checks, sum.tag_checks);
+}
+
+/* Relaxed: as add_counters(). */
+static inline bool counts_any(const struct pdn_counters *counters)
+{
+	return __atomic_load_n(&counters->hits, __ATOMIC_RELAXED) |
+	       __atomic_load_n(&counters->misses, __ATOMIC_RELAXED) |
+	       __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
+}
+
+/* Has any other thread ever counted? */
+static inline bool has_other_counters(void)
+{
+	return !pdn_top_counts_all() || counts_any(&pdn_anonymous.own_counters) ||
+	       counts_any(&pdn_thread_ended[false]);
 }
 
 /* The backend does not change at a pin; asking for its name would cost system calls. */
@@ -140,7 +166,8 @@ static void tell(void)
 	fill_account(stats, &pdn_total);
 	if (process)
 		fill_process(stats);
-	fill_other_counters(stats);
+	if (has_other_counters())
+		fill_other_counters(stats);
 	put(&stats->dmabufs, pdn_dmabufs_open());
 	if (backend != told_backend) {
 		fill_backend(stats, backend);
@@ -156,7 +183,7 @@ static void tell(void)
 }
 
 /* The page is new. */
-static void publish(void)
+static void RARE publish(void)
 {
 	fill_settings(pdn_top_begin());
 	pdn_top_end();
@@ -167,7 +194,8 @@ static void publish(void)
 PDN_NOTIFIED(untold, tell);
 PDN_NOTIFIED(page_made, publish);
 
-PDN_EXPORT int pindown_stats(struct pindown_stats *stats, size_t size, int device)
+PDN_EXPORT int __attribute__((cold))
+pindown_stats(struct pindown_stats *stats, size_t size, int device)
 {
 	PDN_UNCANCELLED;
 	struct pindown_stats all;

@@ -85,7 +85,7 @@ static bool may_be_awaited(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	return calls || (self && self->guard_depth);
+	return calls || (self && self->guard_depth > 0);
 }
 
 PDN_EXPORT int pindown_unsubscribe(int id)

@@ -166,11 +166,9 @@ void pdn_trust_ends(void)
 /* From what the driver described at the pin. */
 static const char *kind_of(const struct pindown_region *region)
 {
-	const struct pdn_details *details = pdn_details_of(region);
-
-	if (details->context)
+	if (pdn_region_context(region))
 		return "a context, as cuMemAlloc makes it";
-	if (details->flags & PDN_REGION_SPANS || !details->pool)
+	if (!pdn_region_pool(region))
 		return "no context and no pool, as cuMemMap makes it";
 	return "a pool, as cuMemAllocAsync makes it";
 }

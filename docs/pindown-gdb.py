@@ -128,10 +128,12 @@ class Guards(gdb.Command):
     def threads():
         """The records that living threads own: in blocks, each with a word of a bit for each."""
         blocks = variable("record_blocks", "thread.c")
-        for number in range(int(variable("record_blocks_used", "thread.c"))):
+        for number in range(blocks.type.range()[1] + 1):
             records, owned = blocks[number]["records"], int(blocks[number]["owned"])
+            if not int(records):
+                break
             for bit in range(64):
-                if int(records) and owned >> bit & 1:
+                if owned >> bit & 1:
                     yield records[bit]
 
     @staticmethod

@@ -68,6 +68,14 @@ void *pdn_reserve(size_t bytes)
 	return start;
 }
 
+void pdn_unreserve(void *start, size_t bytes)
+{
+	int saved = errno;
+
+	munmap(start, bytes);
+	errno = saved;
+}
+
 bool pdn_make_usable(void *start, size_t bytes)
 {
 	int saved = errno;
@@ -84,6 +92,14 @@ void pdn_prefer_huge(void *start, size_t bytes)
 	int saved = errno;
 
 	madvise(start, bytes, MADV_HUGEPAGE);
+	errno = saved;
+}
+
+void pdn_prefer_small(void *start, size_t bytes)
+{
+	int saved = errno;
+
+	madvise(start, bytes, MADV_NOHUGEPAGE);
 	errno = saved;
 }
 

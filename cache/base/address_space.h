@@ -23,6 +23,9 @@ uint64_t pdn_address_space_share(void);
 /* Address space, aligned to a huge page; NULL when there is not enough. Not in core dumps. */
 void *pdn_reserve(size_t bytes);
 
+/* All of it, which nothing uses yet. */
+void pdn_unreserve(void *start, size_t bytes);
+
 /* Part of it can be read and written from now on, and is in core dumps; zero at first. */
 bool pdn_make_usable(void *start, size_t bytes);
 
@@ -31,6 +34,9 @@ bool pdn_make_usable(void *start, size_t bytes);
  * page table walks. For large tables only: they take memory 2 MiB at a time.
  */
 void pdn_prefer_huge(void *start, size_t bytes);
+
+/* Little of it will ever be written: no huge pages, whatever the system gives to others. */
+void pdn_prefer_small(void *start, size_t bytes);
 
 /*
  * In a child: pages that it shares with its parent become zeroes of its own. They are not unmapped,

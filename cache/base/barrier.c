@@ -162,15 +162,9 @@ static void make_others_stores_known(void)
 		end_change();
 }
 
-void pdn_heavy_barrier(void)
+/* Behind a full fence. */
+static void __attribute__((noinline)) pay_for_others(void)
 {
-	/*
-	 * Our stores, whatever their order, come before the look at which other threads exist, and
-	 * which side pays.
-	 */
-	pdn_full_fence();
-	if (pdn_thread_is_alone())
-		return;
 	__atomic_store_n(&pdn_barrier_count,
 			 __atomic_load_n(&pdn_barrier_count, __ATOMIC_RELAXED) + 1,
 			 __ATOMIC_RELAXED);
@@ -184,6 +178,35 @@ void pdn_heavy_barrier(void)
 	 * membarrier orders the other threads; this orders our own: no later load moves before it.
 	 */
 	pdn_full_fence();
+}
+
+/*
+ * Our stores, whatever their order, come before the look at which other threads exist, and which
+ * side pays.
+ */
+static inline bool pay_unless_alone(void)
+{
+	bool alone = pdn_thread_is_alone();
+
+	if (!alone)
+		pay_for_others();
+	return alone;
+}
+
+bool pdn_heavy_barrier(void)
+{
+	pdn_full_fence();
+	return pay_unless_alone();
+}
+
+bool pdn_heavy_barrier_after_change(void)
+{
+#if defined(__x86_64__)
+	__atomic_signal_fence(__ATOMIC_SEQ_CST); /* a locked instruction is a full fence */
+#else
+	pdn_full_fence();
+#endif
+	return pay_unless_alone();
 }
 
 /*

@@ -113,7 +113,14 @@ bool pdn_barrier_is_registered(void); /* or need not be */
  * Without a system call as long as no other thread has a record (thread.h): a thread that gets its
  * record later has a full barrier there, before it publishes anything.
  */
-void pdn_heavy_barrier(void);
+bool pdn_heavy_barrier(void);
+
+/*
+ * The same where the last thing that this thread did was a sequentially consistent
+ * read-modify-write: on some processors that is a full barrier already. Each of them returns true
+ * if no other thread has a record.
+ */
+bool pdn_heavy_barrier_after_change(void);
 
 /* Lock not held. If membarrier was refused, says so once. */
 void pdn_barrier_report(void);

@@ -4,8 +4,9 @@
  * call out: not of the driver, a backend, a subscriber, the trace or the log. Hits don't take it,
  * nor do frees of memory that is not registered.
  *
- * "Unsettled" counts what a free may have to wait for: pins in flight, and regions being unpinned.
- * A free that reads 0, and then finds nothing in the index, has nothing to wait for; see race.h.
+ * "Unsettled" counts regions being unpinned, for which a free may have to wait. A free that finds
+ * no pin in flight (race.h), then reads 0, and then finds nothing in the index, has nothing to wait
+ * for.
  */
 #ifndef PDN_LOCK_H
 #define PDN_LOCK_H
@@ -46,9 +47,8 @@ extern __attribute__((visibility("hidden"))) uint32_t pdn_pending; /* changed un
 #define PDN_PENDING_WINDOWS 0x40000000u
 
 /*
- * Lock held. Up: followed by pdn_heavy_barrier() where guards are looked for, pairs with the loads
- * in hook_events.c. Down: release, so that a free that reads 0 finds what has settled: in the
- * index, or unpinned.
+ * Lock held. Pairs with the loads in hook_events.c. Release: a free that reads 0 finds what has
+ * settled unpinned.
  */
 static inline void pdn_pending_add(uint32_t change)
 {

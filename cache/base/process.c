@@ -20,9 +20,23 @@ PDN_WEAK_EVENT(hook_begins_again, (void));
 PDN_WEAK_EVENT(child_abandons, (void));
 PDN_WEAK_EVENT(child_begins, (void));
 
-/* Under `beginning`, or before there are other threads. Neither is zeroed in a child. */
+/*
+ * Stored under `beginning`, or by two threads that prepare at once and store the same; read by any
+ * thread, and by signal handlers. Neither is zeroed in a child. Relaxed: each stands for itself.
+ * What a thread that begins has set up is published by `known`.
+ */
 static PDN_AT_LOAD bool has_begun; /* in this process or in one that it was forked from */
 static PDN_AT_LOAD bool is_wiped;  /* the kernel zeroes pdn_here */
+
+static bool is_set(const bool *flag)
+{
+	return __atomic_load_n(flag, __ATOMIC_RELAXED);
+}
+
+static void set(bool *flag)
+{
+	__atomic_store_n(flag, true, __ATOMIC_RELAXED);
+}
 
 bool pdn_wipe_in_children(void *start, size_t bytes)
 {
@@ -35,16 +49,16 @@ bool pdn_wipe_in_children(void *start, size_t bytes)
 
 static void wipe_in_children(void)
 {
-	if (!is_wiped)
-		is_wiped = pdn_wipe_in_children(&pdn_here, sizeof(pdn_here));
+	if (!is_set(&is_wiped) && pdn_wipe_in_children(&pdn_here, sizeof(pdn_here)))
+		set(&is_wiped);
 }
 
 /*
  * A child can't take itself for its parent: their numbers differ. (They may be the same in a child
  * that clone() puts into a namespace of its own, as number 1, if its parent has number 1, too.)
  */
-static PDN_AT_LOAD pid_t loaded_by;
-static PDN_AT_LOAD bool is_prepared;
+static PDN_AT_LOAD pid_t loaded_by;  /* before there are other threads */
+static PDN_AT_LOAD bool is_prepared; /* as has_begun */
 
 PDN_STARTS void pdn_process_loaded(void)
 {
@@ -57,19 +71,19 @@ PDN_STARTS void pdn_process_loaded(void)
  */
 bool pdn_process_prepare(void)
 {
-	bool is_first = !is_prepared && getpid() == loaded_by;
+	bool is_first = !is_set(&is_prepared) && getpid() == loaded_by;
 
 	wipe_in_children();
 	if (is_first) {
 		__atomic_store_n(&pdn_here.loader_lock_works, 1, __ATOMIC_RELAXED);
-		is_prepared = true;
+		set(&is_prepared);
 	}
 	return is_first;
 }
 
 bool pdn_process_has_begun(void)
 {
-	return has_begun;
+	return is_set(&has_begun);
 }
 
 /* Taken with acquire, let go with release. In a child it is free, as all in pdn_here. */
@@ -87,12 +101,12 @@ void pdn_process_begin(void)
 
 	take_beginning();
 	if (!pdn_process_is_known()) {
-		if (has_begun) {
+		if (is_set(&has_begun)) {
 			PDN_NOTIFY(child_abandons);
 			PDN_NOTIFY(child_begins);
 		} else {
 			pdn_process_prepare();
-			has_begun = true;
+			set(&has_begun);
 		}
 		/* Release: pairs with pdn_process_is_known(). */
 		__atomic_store_n(&pdn_here.known, 1, __ATOMIC_RELEASE);
@@ -107,11 +121,14 @@ void pdn_process_begin(void)
  */
 static void wipe(void)
 {
-	pdn_here.known = pdn_here.beginning = pdn_here.loader_lock_works = 0;
-	pdn_here.last_library = NULL;
+	/* Relaxed: there is no other thread, and a signal handler sees this thread's stores. */
+	__atomic_store_n(&pdn_here.known, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_here.beginning, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_here.loader_lock_works, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_here.last_library, NULL, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < PDN_LOCKS; i++)
 		if (!(pdn_locks_held & 1u << i))
-			pdn_here.lock[i] = 0;
+			__atomic_store_n(&pdn_here.lock[i], 0, __ATOMIC_RELAXED);
 }
 
 /*
@@ -121,9 +138,9 @@ void pdn_process_fork_child(void)
 {
 	int saved = errno;
 
-	if (!is_wiped && (has_begun || is_prepared))
+	if (!is_set(&is_wiped) && (is_set(&has_begun) || is_set(&is_prepared)))
 		wipe();
-	if (has_begun && !pdn_process_is_known()) {
+	if (is_set(&has_begun) && !pdn_process_is_known()) {
 		PDN_NOTIFY(child_abandons);
 		if (!pdn_locks_held)
 			pdn_process_begin();

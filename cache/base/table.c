@@ -142,7 +142,7 @@ static bool grow(struct pdn_table *table)
  */
 static void populate(struct pdn_table *table)
 {
-	const uint32_t least = (uint32_t)(16384 / table->record_bytes);
+	const uint32_t least = (uint32_t)(4096 / table->record_bytes);
 	uint32_t left = table->usable - table->populated;
 	const uint32_t most = (uint32_t)(PDN_HUGE_PAGE / table->record_bytes);
 	uint32_t records = table->populated / 8 > least ? table->populated / 8 : least;
@@ -154,18 +154,41 @@ static void populate(struct pdn_table *table)
 	table->populated += records;
 }
 
-uint32_t pdn_table_next(struct pdn_table *table)
+/* false: there is no room for the record. */
+static bool have_record(struct pdn_table *table, uint32_t number)
 {
-	if (table->used + 1 >= table->usable && !grow(table))
-		return 0;
-	if (table->used + 1 >= table->populated)
+	if (number >= table->usable && !grow(table))
+		return false;
+	if (!table->is_sparse && number >= table->populated)
 		populate(table);
-	return ++table->used;
+	return true;
 }
 
-void pdn_table_take_back(struct pdn_table *table)
+static bool have_records(struct pdn_table *const *tables, unsigned count, uint32_t number)
 {
-	table->used--;
+	uint32_t ready = UINT32_MAX;
+
+	for (unsigned i = 0; i < count; i++) {
+		uint32_t here;
+
+		if (!have_record(tables[i], number))
+			return false;
+		here = tables[i]->is_sparse ? tables[i]->usable : tables[i]->populated;
+		ready = here < ready ? here : ready;
+	}
+	tables[0]->ready = ready;
+	return true;
+}
+
+uint32_t pdn_tables_next(struct pdn_table *const *tables, unsigned count)
+{
+	struct pdn_table *first = tables[0];
+	uint32_t number = first->used + 1;
+
+	if (number >= first->ready && !have_records(tables, count, number))
+		return 0;
+	first->used = number;
+	return number;
 }
 
 void pdn_table_clear(struct pdn_table *table)
@@ -176,7 +199,7 @@ void pdn_table_clear(struct pdn_table *table)
 		madvise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
 	if (table->usable)
 		madvise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
-	table->used = table->populated = 0;
+	table->used = table->populated = table->ready = 0;
 	errno = saved;
 }
 

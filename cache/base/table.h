@@ -12,18 +12,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PDN_TABLE_MAX_COLUMNS 10
+#define PDN_TABLE_MAX_COLUMNS 11
 
 struct pdn_table {
 	/* Constant. */
 	size_t record_bytes;
 	unsigned columns;
+	bool is_sparse; /* not all records are ever written: none gets memory before */
 
 	char *records;
 	uint32_t *column[PDN_TABLE_MAX_COLUMNS];
 	uint32_t capacity, usable;
 	uint32_t used;	    /* numbers above it were never given out; number 0 never is */
 	uint32_t populated; /* records up to here have memory already */
+	uint32_t ready;	    /* so do they in the tables that share its numbers */
 };
 
 /*
@@ -36,11 +38,16 @@ bool pdn_tables_reserve(struct pdn_table *const *tables, unsigned count, uint32_
 /* How many records that would be. */
 uint32_t pdn_tables_plan(struct pdn_table *const *tables, unsigned count, uint32_t most);
 
-/* The next number that was never given out; 0 when the table is full or memory is short. */
-uint32_t pdn_table_next(struct pdn_table *table);
+/*
+ * The next number that was never given out; 0 when the table is full or memory is short. Where
+ * several tables share their numbers, the first of them counts.
+ */
+uint32_t pdn_tables_next(struct pdn_table *const *tables, unsigned count);
 
-/* Takes back the last number that was given out. */
-void pdn_table_take_back(struct pdn_table *table);
+static inline uint32_t pdn_table_next(struct pdn_table *table)
+{
+	return pdn_tables_next(&table, 1);
+}
 
 /* No record is in use: give the memory back. A reader that comes late sees zeroes. */
 void pdn_table_clear(struct pdn_table *table);

@@ -3,7 +3,8 @@
  * One record for each living thread that has called pindown. Records are never unmapped: another
  * thread may be reading a guard while its owner ends. The record of a thread that has ended is
  * given to the next new thread. A bit for each record says whether a thread owns it, so that a walk
- * visits the records of living threads only, however many there once were.
+ * visits the records of living threads only; and a bit for each 64 of these says whether there is
+ * any, so that it looks at few of them, however many there once were.
  */
 #ifndef PDN_THREAD_H
 #define PDN_THREAD_H
@@ -29,6 +30,9 @@ struct pdn_counters {
 
 #define PDN_GUARDS 4 /* nested frees in one thread; deeper ones widen the last to "everything" */
 
+/* A guard_depth: the thread has never freed; see pdn_thread_frees(). */
+#define PDN_NO_GUARD_YET (-1)
+
 /*
  * What a thread is about to end; see race.h. The members are written before kind is published, and
  * kind is cleared when the call has ended.
@@ -44,29 +48,33 @@ struct pdn_guard_slot {
  * can't take the stripe of another one, however long that is idle: it may stand between finding the
  * count and changing it. So there are as many stripes as most processes have threads.
  */
-#define PDN_STRIPES	     64
+#define PDN_STRIPES	     256
 #define PDN_STRIPES_AT_FIRST 8 /* the others get memory when a thread takes one */
 #define PDN_STRIPE_SHARED    0 /* of all other threads, with atomics */
 
 /*
- * The stripes from the first one up to this were ever used. Most processes never use the shared
- * one.
+ * A bit for each stripe that may have counts: those that threads own, orphans, whose threads have
+ * ended, and the shared one once it was used. Words from this number on have no bits.
  */
-extern PDN_HIDDEN uint32_t pdn_stripes_first, pdn_stripes_used;
+extern PDN_HIDDEN uint64_t pdn_stripes[PDN_STRIPES / 64];
+extern PDN_HIDDEN uint32_t pdn_stripe_words;
+
+/* How many orphans there are. Relaxed: a hint. */
+extern PDN_HIDDEN uint32_t pdn_stripe_orphans;
 
 struct pdn_journal_piece;
 
 struct pdn_thread {
 	/* The owner's; no other thread reads these. */
 	struct pdn_counters
-		*counters; /* own_counters, or in the trace's journal while there is one */
-	uint32_t *holds;   /* its stripe of hold counts, if no other thread writes there;
+		*counters;   /* own_counters, or in the trace's journal while there is one */
+	uint32_t *holds;     /* its stripe of hold counts, if no other thread writes there;
 					 else NULL, see pdn_hold_shared() */
-	uint32_t stripe;   /* index into pdn_holds; PDN_STRIPE_SHARED: atomics needed */
-	bool stripe_asked; /* there is no memory for a stripe of its own */
-	bool is_looking;   /* until_look has been set */
-	bool in_page;	   /* its counters are in the page for `pindown top`; read by others */
-	uint8_t guard_depth;
+	uint32_t stripe;     /* index into pdn_holds; PDN_STRIPE_SHARED: atomics needed */
+	bool stripe_asked;   /* there is no memory for a stripe of its own */
+	bool is_looking;     /* until_look has been set */
+	bool in_page;	     /* its counters are in the page for `pindown top`; read by others */
+	int32_t guard_depth; /* how many are up; or PDN_NO_GUARD_YET */
 	/*
 	 * Hits until the next one that takes the long way: to be compared with the driver, or
 	 * traced.
@@ -136,14 +144,55 @@ static inline struct pdn_thread *pdn_self_or_anonymous(void)
 uint32_t pdn_my_tid(void);
 
 /*
- * Walks the records that a thread owns: the first one behind `before`, or of all (NULL); NULL at
- * the end. Safe without a lock. All that such a thread stored before it ended is seen by a walk
- * that does not find its record any more. Sequentially consistent: a thread that a walk overlooks,
- * since it gets its record later, will see all that was stored before the walk.
+ * A walk over the records that threads own: from PDN_WALK to NULL. Safe without a lock. All that a
+ * thread stored before it ended is seen by a walk that does not find its record any more.
+ * Sequentially consistent: a thread that a walk overlooks, since it gets its record later, will see
+ * all that was stored before the walk.
  */
-struct pdn_thread *pdn_thread_next(const struct pdn_thread *before);
+struct pdn_walk {
+	struct pdn_thread *block; /* 64 records, of which `left` are yet to be visited */
+	uint64_t left;
+	uint32_t blocks, group; /* a bit for each that is left of a group; the next group */
+	bool has_begun;
+	bool goes_on; /* there are more of either */
+};
+#define PDN_WALK                 \
+	{                        \
+		.goes_on = true, \
+	}
 
-/* The same for all records that were ever begun in this process: for rare events only. */
+/* To the next block that has any; false: there is none. */
+bool pdn_walk_on(struct pdn_walk *walk);
+
+static inline struct pdn_thread *pdn_walk_take(struct pdn_walk *walk)
+{
+	struct pdn_thread *thread = walk->block + __builtin_ctzll(walk->left);
+
+	walk->left &= walk->left - 1;
+	return thread;
+}
+
+static inline struct pdn_thread *pdn_walk_next(struct pdn_walk *walk)
+{
+	return walk->left || (walk->goes_on && pdn_walk_on(walk)) ? pdn_walk_take(walk) : 0;
+}
+
+/*
+ * The same for those of threads that ever put up a guard. Each calls this before its first one.
+ */
+void pdn_thread_frees(struct pdn_thread *self);
+bool pdn_walk_on_that_free(struct pdn_walk *walk);
+
+static inline struct pdn_thread *pdn_walk_next_that_frees(struct pdn_walk *walk)
+{
+	return walk->left || (walk->goes_on && pdn_walk_on_that_free(walk)) ? pdn_walk_take(walk)
+									    : 0;
+}
+
+/*
+ * The next record behind `before`, or of all (NULL), of those that were ever begun in this process:
+ * for rare events only.
+ */
 struct pdn_thread *pdn_thread_next_ever(const struct pdn_thread *before);
 
 /* How many records were ever begun in this process, or will be; and which process that is. */
@@ -196,6 +245,13 @@ void pdn_thread_look_now(void);
 
 /* Before each hold in the shared stripe. */
 void pdn_thread_use_shared_stripe(void);
+
+/*
+ * Lock held. Take a stripe that may have counts but belongs to no thread, to move them;
+ * PDN_STRIPE_SHARED: there is none. Then it has none any more, and is given back.
+ */
+uint32_t pdn_thread_take_orphan(void);
+void pdn_thread_return_orphan(uint32_t stripe);
 
 /*
  * Does the thread of this number sleep until another thread has done something? Also true if there

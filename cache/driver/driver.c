@@ -40,6 +40,9 @@ static struct {
 
 static PDN_AT_LOAD bool forgotten;
 
+/* What few calls need stays out of the way of the others. */
+#define RARE __attribute__((noinline, cold))
+
 /* Stored for a function that this driver lacks. */
 #define ABSENT ((void *)-1)
 
@@ -47,7 +50,7 @@ static PDN_AT_LOAD bool forgotten;
  * Relaxed, here and below: a function belongs to a library that was loaded before it could be
  * looked up, and the pointer publishes nothing else.
  */
-static void __attribute__((noinline)) * look_up_function(void **slot, const char *name)
+static void *RARE look_up_function(void **slot, const char *name)
 {
 	int saved = errno;
 	void *found = pdn_find_driver_symbol ? pdn_find_driver_symbol(name) : NULL;
@@ -76,6 +79,28 @@ static inline __attribute__((always_inline)) void *find_function(void **slot, co
 #define HAVE(name) find_function((void **)(void *)&driver.name, #name)
 
 /*
+ * The three functions that each pin needs have been found: one look serves for all. Relaxed, as
+ * above. `forgotten` counts for more.
+ */
+static bool has_all;
+
+static bool RARE look_up_all(void)
+{
+	bool found = HAVE(cuPointerGetAttributes) && HAVE(cuPointerGetAttribute) &&
+		     HAVE(cuMemGetAddressRange_v2);
+
+	__atomic_store_n(&has_all, found, __ATOMIC_RELAXED);
+	return found;
+}
+
+static inline bool have_all(void)
+{
+	if (__builtin_expect(__atomic_load_n(&has_all, __ATOMIC_RELAXED), 1))
+		return !__atomic_load_n(&forgotten, __ATOMIC_RELAXED);
+	return look_up_all();
+}
+
+/*
  * The pointers stay, since another thread may be about to call through one. Relaxed: pairs with
  * find_function(); it matters only to later calls.
  */
@@ -84,12 +109,12 @@ void pdn_driver_forget(void)
 	__atomic_store_n(&forgotten, true, __ATOMIC_RELAXED);
 }
 
-static CUresult ask_buffer_id(uint64_t addr, uint64_t *id)
+static inline CUresult ask_buffer_id(uint64_t addr, uint64_t *id)
 {
 	unsigned long long answer = 0;
 	CUresult result = CUDA_ERROR_NOT_INITIALIZED;
 
-	if (HAVE(cuPointerGetAttribute))
+	if (have_all() || HAVE(cuPointerGetAttribute))
 		result = REAL(cuPointerGetAttribute)(&answer, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr);
 	*id = answer;
 	return result;
@@ -162,7 +187,7 @@ struct borrowed {
 };
 
 /* Pool and VMM memory has no context: take the device's primary one if it is active. */
-static bool retain_primary(struct borrowed *b, int device, CUcontext *primary)
+static bool RARE retain_primary(struct borrowed *b, int device, CUcontext *primary)
 {
 	unsigned flags;
 	int active = 0;
@@ -177,7 +202,7 @@ static bool retain_primary(struct borrowed *b, int device, CUcontext *primary)
 	return true;
 }
 
-static bool borrow(struct borrowed *b, CUcontext context, int device)
+static bool RARE borrow(struct borrowed *b, CUcontext context, int device)
 {
 	*b = (struct borrowed){0};
 	if (!HAVE(cuCtxPushCurrent_v2) || !HAVE(cuCtxPopCurrent_v2))
@@ -188,7 +213,7 @@ static bool borrow(struct borrowed *b, CUcontext context, int device)
 	return b->pushed;
 }
 
-static void return_borrowed(const struct borrowed *b)
+static void RARE return_borrowed(const struct borrowed *b)
 {
 	CUcontext popped;
 
@@ -208,7 +233,7 @@ struct attributes {
 };
 
 /* The newest attribute is last: a driver older than pools refuses the whole list because of it. */
-static CUresult read_attributes(uint64_t addr, struct attributes *a)
+static inline CUresult read_attributes(uint64_t addr, struct attributes *a)
 {
 	CUpointer_attribute names[] = {
 		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -242,8 +267,8 @@ static CUresult range_of(uint64_t addr, CUdeviceptr *base, size_t *size)
  * allocation, and that context, which may be about to be destroyed, is not touched. For other
  * memory the primary context is retained.
  */
-static CUresult address_range_from_elsewhere(uint64_t addr, CUdeviceptr *base, size_t *size,
-					     const struct attributes *a)
+static CUresult RARE address_range_from_elsewhere(uint64_t addr, CUdeviceptr *base, size_t *size,
+						  const struct attributes *a)
 {
 	CUresult result = CUDA_ERROR_INVALID_CONTEXT;
 	struct borrowed borrowed;
@@ -264,8 +289,8 @@ static CUresult address_range(uint64_t addr, CUdeviceptr *base, size_t *size,
 	return result == CUDA_SUCCESS ? result : address_range_from_elsewhere(addr, base, size, a);
 }
 
-static int allocation_at(uint64_t addr, struct pdn_memory *memory, const struct attributes *a,
-			 int *error)
+static inline int allocation_at(uint64_t addr, struct pdn_memory *memory,
+				const struct attributes *a, int *error)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
@@ -280,7 +305,7 @@ static int allocation_at(uint64_t addr, struct pdn_memory *memory, const struct 
 }
 
 /* For a process whose cuMemMap is not watched: a range larger than its memory is a reservation. */
-static bool is_in_reservation(const struct pdn_memory *memory)
+static bool RARE is_in_reservation(const struct pdn_memory *memory)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
@@ -309,8 +334,8 @@ static uint64_t finish_mix(uint64_t ids)
 }
 
 /* The mapping that begins at this address, with its buffer id. */
-static bool mapping_at(uint64_t at, const struct attributes *a, struct pdn_memory *mapping,
-		       uint64_t *id)
+static bool RARE mapping_at(uint64_t at, const struct attributes *a, struct pdn_memory *mapping,
+			    uint64_t *id)
 {
 	int error;
 
@@ -332,8 +357,8 @@ uint64_t pdn_driver_mapping_end(uint64_t at, int device)
  * asked about the id, not the address: the answer is about that mapping even if another one takes
  * its place meanwhile.
  */
-static int extend_over_mappings(uint64_t end, struct pdn_memory *memory, const struct attributes *a,
-				uint64_t *others)
+static int RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory,
+				     const struct attributes *a, uint64_t *others)
 {
 	uint64_t ids = NO_IDS;
 
@@ -350,7 +375,8 @@ static int extend_over_mappings(uint64_t end, struct pdn_memory *memory, const s
 	return PINDOWN_OK;
 }
 
-static bool ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *a, uint64_t *others)
+static bool RARE ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *a,
+				 uint64_t *others)
 {
 	uint64_t ids = NO_IDS;
 
@@ -378,13 +404,12 @@ static int check_kind(const struct attributes *a)
 	return PINDOWN_OK;
 }
 
-static int attributes_of(uint64_t addr, struct attributes *a, int *error)
+static inline int attributes_of(uint64_t addr, struct attributes *a, int *error)
 {
 	int result;
 
 	*error = 0;
-	if (!HAVE(cuPointerGetAttributes) || !HAVE(cuPointerGetAttribute) ||
-	    !HAVE(cuMemGetAddressRange_v2))
+	if (!have_all())
 		return PINDOWN_ERR_NO_CUDA;
 	*error = read_attributes(addr, a);
 	if (*error == CUDA_ERROR_NOT_INITIALIZED || *error == CUDA_ERROR_DEINITIALIZED)
@@ -398,7 +423,7 @@ static int attributes_of(uint64_t addr, struct attributes *a, int *error)
 	return result;
 }
 
-static bool has_other_mappings(uint64_t base, uint64_t end, uint64_t others)
+static enum pdn_truth RARE compare_others(uint64_t base, uint64_t end, uint64_t others)
 {
 	struct attributes a = {.device = -1};
 	struct pdn_memory first;
@@ -406,8 +431,10 @@ static bool has_other_mappings(uint64_t base, uint64_t end, uint64_t others)
 	int error;
 
 	return attributes_of(base, &a, &error) == PINDOWN_OK &&
-	       allocation_at(base, &first, &a, &error) == PINDOWN_OK &&
-	       ids_of_mappings(first.end, end, &a, &now) && now == others;
+			       allocation_at(base, &first, &a, &error) == PINDOWN_OK &&
+			       ids_of_mappings(first.end, end, &a, &now) && now == others
+		       ? PDN_TRUE
+		       : PDN_FALSE;
 }
 
 /* For memory that is gone the driver returns INVALID_VALUE. Other errors say nothing about it. */
@@ -418,8 +445,9 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id
 
 	if (result != CUDA_SUCCESS)
 		return result == CUDA_ERROR_INVALID_VALUE ? PDN_FALSE : PDN_UNKNOWN;
-	return id == first_id && (!others || has_other_mappings(base, end, others)) ? PDN_TRUE
-										    : PDN_FALSE;
+	if (id != first_id)
+		return PDN_FALSE;
+	return others ? compare_others(base, end, others) : PDN_TRUE;
 }
 
 /*
@@ -427,23 +455,28 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id
  * driver exports such a piece only from its beginning, and crashes on a range that runs past its
  * end. A mapping is a piece of its own. Any other allocation can be rounded out to whole pages.
  */
-static uint64_t pin_base(const struct pdn_allocation *what, const struct attributes *a)
+static uint64_t RARE piece_base(const struct pdn_allocation *what, uint64_t base)
 {
 	const uint64_t page = PINDOWN_PAGE_SIZE;
-	uint64_t base = what->memory.base & ~(page - 1);
 	CUdeviceptr piece = 0;
 
-	if (!a->context && !what->mapped &&
-	    REAL(cuPointerGetAttribute)(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+	if (REAL(cuPointerGetAttribute)(&piece, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
 					what->memory.base) == CUDA_SUCCESS &&
 	    piece && piece <= base && piece % page == 0)
 		return piece;
 	return base;
 }
 
-/* `id` is the buffer id from before the first call: see describe(). */
-static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pdn_allocation *out,
-			 int *error)
+static inline uint64_t pin_base(const struct pdn_allocation *what, const struct attributes *a)
+{
+	uint64_t base = what->memory.base & ~(uint64_t)(PINDOWN_PAGE_SIZE - 1);
+
+	return a->context || what->mapped ? base : piece_base(what, base);
+}
+
+/* `id` is the buffer id from before the first call: see pdn_driver_describe_run(). */
+static inline int describe_once(uint64_t addr, uint64_t length, uint64_t id,
+				struct pdn_allocation *out, int *error)
 {
 	struct attributes a = {.device = -1};
 	int result = attributes_of(addr, &a, error);
@@ -472,35 +505,8 @@ static int describe_once(uint64_t addr, uint64_t length, uint64_t id, struct pdn
 	return PINDOWN_OK;
 }
 
-/*
- * The answers come from several calls, between which the memory may pass to another allocation: the
- * extent would then belong to one and the id to the other. Ids are never reused, so all answers are
- * about one allocation if the id is the same before and after. A pin reads it after the pin in any
- * case (pin.c, pin_and_commit()): its description need not be compared here, too.
- */
-static int describe(uint64_t addr, uint64_t length, bool for_pin, struct pdn_allocation *out,
-		    int *error)
-{
-	for (unsigned i = 0; i < 100; i++) {
-		uint64_t id = 0, now;
-		bool known = buffer_id(addr, &id);
-		int result = describe_once(addr, length, id, out, error);
-
-		/* At the base, because that is where later checks ask for it. */
-		if (result != PINDOWN_OK ||
-		    (known && (for_pin || (buffer_id(out->memory.base, &now) && now == id))))
-			return result;
-	}
-	return PINDOWN_ERR_BUSY;
-}
-
-int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
-{
-	return describe(addr, length, false, out, error);
-}
-
 /* Of this device, and of no pool or context. */
-static bool mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
+static bool RARE mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
 {
 	struct attributes a = {.device = -1};
 	uint64_t id;
@@ -512,7 +518,7 @@ static bool mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
 }
 
 /* The reservation's range is the driver's answer for mapped memory; see range_of(). */
-static void add_mappings_beside(struct pdn_memory *memory, uint64_t size)
+static void RARE add_mappings_beside(struct pdn_memory *memory, uint64_t size)
 {
 	struct pdn_memory next;
 	CUdeviceptr base;
@@ -529,20 +535,58 @@ static void add_mappings_beside(struct pdn_memory *memory, uint64_t size)
 		memory->base = next.base;
 }
 
+/* The memory was described, and is smaller than `size`. */
+static void RARE describe_more(uint64_t size, struct pdn_allocation *out)
+{
+	struct pdn_memory run = out->memory;
+	struct pdn_allocation all;
+	int ignored;
+
+	add_mappings_beside(&run, size);
+	if (run.end - run.base > out->memory.end - out->memory.base &&
+	    pdn_driver_describe_run(run.base, run.end - run.base, 0, &all, &ignored) == PINDOWN_OK)
+		*out = all;
+}
+
+/*
+ * The answers come from several calls, between which the memory may pass to another allocation: the
+ * extent would then belong to one and the id to the other. Ids are never reused, so all answers are
+ * about one allocation if the id is the same before and after. A pin reads it after the pin in any
+ * case (pin.c, pin_and_commit()): its description need not be compared here, too.
+ */
 int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 			    struct pdn_allocation *out, int *error)
 {
-	int result = describe(addr, length, true, out, error), ignored;
-	struct pdn_memory run = out->memory;
-	struct pdn_allocation all;
+	int result = PINDOWN_ERR_BUSY;
+	bool known = false;
 
-	if (result != PINDOWN_OK || !out->mapped || run.end - run.base >= size)
-		return result;
-	add_mappings_beside(&run, size);
-	if (run.end - run.base > out->memory.end - out->memory.base &&
-	    describe(run.base, run.end - run.base, true, &all, &ignored) == PINDOWN_OK)
-		*out = all;
+	for (unsigned i = 0; i < 100 && !known; i++) {
+		uint64_t id = 0;
+
+		known = buffer_id(addr, &id);
+		result = describe_once(addr, length, id, out, error);
+		if (result != PINDOWN_OK)
+			return result;
+	}
+	if (!known)
+		return PINDOWN_ERR_BUSY;
+	if (out->mapped && out->memory.end - out->memory.base < size)
+		describe_more(size, out);
 	return result;
+}
+
+/* The id is read after all else at the base, because that is where later checks ask for it. */
+int RARE pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		uint64_t now;
+		int result = pdn_driver_describe_run(addr, length, 0, out, error);
+
+		if (result != PINDOWN_OK ||
+		    (buffer_id(out->memory.base, &now) && now == out->buffer_id))
+			return result;
+	}
+	return PINDOWN_ERR_BUSY;
 }
 
 /* ---- exporting ---------------------------------------------------------------------------- */

@@ -102,8 +102,11 @@ static void destroy(uint32_t number)
  */
 static void let_readers_pass(void)
 {
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
 	pdn_heavy_barrier();
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t)) {
+	while ((t = pdn_walk_next(&walk))) {
 		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
 
 		if (number)
@@ -469,28 +472,14 @@ void pdn_objects_end(uint32_t region)
 
 /* ---- with the owner or the consumer ------------------------------------------------------- */
 
-/* Which objects: all of a consumer, or those of one of its owners. */
-struct selection {
-	uint32_t consumer;
-	const uint64_t *owner;
-};
-
-static bool is_selected(const struct pindown_object *object, const struct selection *selection)
-{
-	return object->consumer == selection->consumer &&
-	       (!selection->owner || object->key.owner == *selection->owner);
-}
-
 /* Lock held. */
-static uint32_t begin_ends(const struct selection *selection)
+static uint32_t begin_ends(const struct pdn_selection *selection)
 {
 	uint32_t chain = 0;
 
-	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n)) {
 		struct pindown_object *object = &pdn_objects[n];
 
-		if (!is_selected(object, selection))
-			continue;
 		if (object->state == PDN_OBJECT_LIVE) {
 			begin_end(object, PINDOWN_REASON_OWNER);
 			pdn_object_serve_no_more(n);
@@ -541,15 +530,15 @@ static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
  * Lock held. The tid of another thread that is making one of the objects, or is about to destroy
  * one; 0: there is none.
  */
-static uint32_t other_worker(const struct selection *selection)
+static uint32_t other_worker(const struct pdn_selection *selection)
 {
 	uint32_t me = pdn_my_tid(), maker = pdn_creations_of(selection->consumer, selection->owner);
 
-	for (uint32_t n = 1; !maker && n <= pdn_object_high_water(); n++) {
+	for (uint32_t n = pdn_first_selected(selection); n && !maker;
+	     n = pdn_next_selected(selection, n)) {
 		uint32_t state = pdn_objects[n].state;
 
 		if ((state == PDN_OBJECT_ENDING || state == PDN_OBJECT_DYING) &&
-		    is_selected(&pdn_objects[n], selection) &&
 		    is_another_threads(&pdn_objects[n], me))
 			return pdn_objects[n].worker;
 	}
@@ -557,16 +546,16 @@ static uint32_t other_worker(const struct selection *selection)
 }
 
 /* Lock held. */
-static int count_held(const struct selection *selection)
+static int count_held(const struct pdn_selection *selection)
 {
 	int count = 0;
 
-	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n)) {
 		uint32_t state = pdn_objects[n].state;
 
 		if ((state == PDN_OBJECT_LIVE || state == PDN_OBJECT_KEPT ||
 		     state == PDN_OBJECT_ENDING) &&
-		    is_selected(&pdn_objects[n], selection) && pdn_object_is_held(n))
+		    pdn_object_is_held(n))
 			count++;
 	}
 	return count;
@@ -576,16 +565,15 @@ static int count_held(const struct selection *selection)
  * Lock held. Claims kept objects whose last hold has just been dropped: that detach is waiting for
  * the lock, and will find them claimed.
  */
-static void claim_released(const struct selection *selection, uint32_t *chain)
+static void claim_released(const struct pdn_selection *selection, uint32_t *chain)
 {
-	for (uint32_t n = 1; n <= pdn_object_high_water(); n++)
-		if (pdn_objects[n].state == PDN_OBJECT_KEPT &&
-		    is_selected(&pdn_objects[n], selection) && !pdn_object_is_held(n))
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT && !pdn_object_is_held(n))
 			claim(n, chain);
 }
 
 /* Lock held, and dropped while destroying. */
-static void end_selected(const struct selection *selection, enum held_ones held)
+static void end_selected(const struct pdn_selection *selection, enum held_ones held)
 {
 	uint32_t chain = claim_or_restore(begin_ends(selection), held);
 
@@ -605,7 +593,7 @@ static bool may_be_awaited(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	return !self || self->guard_depth || pdn_subscriber_runs_here() ||
+	return !self || self->guard_depth > 0 || pdn_subscriber_runs_here() ||
 	       pdn_any_consumer_runs_here();
 }
 
@@ -615,7 +603,7 @@ static bool may_be_awaited(void)
  * circle the last one to look finds that the next one waits. It looks twice, because a thread may
  * also wait for just a moment.
  */
-static bool wait_for_other_workers(const struct selection *selection, enum held_ones held)
+static bool wait_for_other_workers(const struct pdn_selection *selection, enum held_ones held)
 {
 	const uint64_t look_ns = 10000000;
 	bool careful = may_be_awaited();
@@ -636,7 +624,7 @@ static bool wait_for_other_workers(const struct selection *selection, enum held_
 static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
 	PDN_UNCANCELLED;
-	const struct selection selection = {(uint32_t)consumer, &owner};
+	const struct pdn_selection selection = {(uint32_t)consumer, &owner};
 	int result = PINDOWN_ERR_INVALID;
 
 	pdn_lock();
@@ -665,13 +653,12 @@ void pdn_objects_drop_idle(int consumer, uint64_t owner)
 }
 
 /* Lock held. Claims objects that are still held although their memory or owner has ended. */
-static uint32_t claim_kept(const struct selection *selection)
+static uint32_t claim_kept(const struct pdn_selection *selection)
 {
 	uint32_t chain = 0;
 
-	for (uint32_t n = 1; n <= pdn_object_high_water(); n++)
-		if (pdn_objects[n].state == PDN_OBJECT_KEPT &&
-		    is_selected(&pdn_objects[n], selection)) {
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT) {
 			pdn_objects[n].reason = PINDOWN_REASON_OWNER;
 			claim(n, &chain);
 		}
@@ -680,14 +667,14 @@ static uint32_t claim_kept(const struct selection *selection)
 
 /* Lock held. Callbacks that this thread is in or is about to make: it can't wait for them. */
 static uint32_t callbacks_of_this_thread(const struct pdn_consumer *consumer,
-					 const struct selection *selection)
+					 const struct pdn_selection *selection)
 {
 	uint32_t count = pdn_consumer_runs_here(consumer);
 	uint32_t me = pdn_my_tid();
 
-	for (uint32_t n = 1; n <= pdn_object_high_water(); n++)
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
 		if (pdn_objects[n].state == PDN_OBJECT_DYING && pdn_objects[n].worker == me &&
-		    !pdn_objects[n].called && is_selected(&pdn_objects[n], selection))
+		    !pdn_objects[n].called)
 			count++;
 	return count;
 }
@@ -695,13 +682,14 @@ static uint32_t callbacks_of_this_thread(const struct pdn_consumer *consumer,
 /* Lock held. Nobody ends an object whose thread has quit. */
 static bool has_objects(uint32_t consumer)
 {
-	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
+	const struct pdn_selection all = {consumer, NULL};
+
+	for (uint32_t n = pdn_first_selected(&all); n; n = pdn_next_selected(&all, n)) {
 		const struct pindown_object *object = &pdn_objects[n];
 
-		if (object->consumer == consumer &&
-		    (object->state == PDN_OBJECT_KEPT ||
-		     (object->worker &&
-		      (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING))))
+		if (object->state == PDN_OBJECT_KEPT ||
+		    (object->worker &&
+		     (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING)))
 			return true;
 	}
 	return false;
@@ -710,7 +698,7 @@ static bool has_objects(uint32_t consumer)
 PDN_EXPORT int pindown_consumer_remove(int id)
 {
 	PDN_UNCANCELLED;
-	const struct selection selection = {(uint32_t)id, NULL};
+	const struct pdn_selection selection = {(uint32_t)id, NULL};
 	uint64_t deadline = pdn_race_deadline();
 	struct pdn_consumer *consumer;
 	int result = PINDOWN_ERR_INVALID;

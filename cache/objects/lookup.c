@@ -348,10 +348,14 @@ uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct 
 bool COLD pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
 			   const struct pindown_key *key)
 {
+	if (!pdn_owner_enter(number, consumer, key->owner))
+		return false;
 	entries.most = pdn_object_table.capacity;
 	begin_change();
 	pdn_objects[number].entry = pdn_hashed_add(&entries, hash_at(region, consumer, key));
 	end_change();
+	if (!pdn_objects[number].entry)
+		pdn_owner_leave(number);
 	return pdn_objects[number].entry;
 }
 
@@ -360,6 +364,7 @@ void COLD pdn_object_leave(uint32_t number)
 	begin_change();
 	pdn_hashed_remove(&entries, pdn_objects[number].entry);
 	end_change();
+	pdn_owner_leave(number);
 }
 
 /* Release, here and below: see `changes`. */
@@ -448,4 +453,5 @@ void pdn_object_lookup_fork_child(void)
 {
 	pdn_hashed_clear(&entries);
 	changes = 0;
+	pdn_owners_fork_child();
 }

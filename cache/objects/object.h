@@ -75,6 +75,12 @@ static inline uint32_t pdn_first_object(uint32_t region)
 		       : 0;
 }
 
+/* Was there ever an object? As above: also for the thread that has ended a region, of that one. */
+static inline bool pdn_any_object_ever(void)
+{
+	return __atomic_load_n(&pdn_objects, __ATOMIC_RELAXED) != NULL;
+}
+
 /* Relaxed: constant from LIVE on, and visible once the record was found. */
 static inline bool pdn_object_is(const struct pindown_object *object, uint32_t consumer,
 				 const struct pindown_key *key)
@@ -152,6 +158,27 @@ static inline uint32_t pdn_object_number(const struct pindown_object *object)
 {
 	return (uint32_t)(object - pdn_objects);
 }
+
+/* ---- owners.c: lock held -------------------------------------------------------------------- */
+
+/*
+ * A new object's record is to be found by its consumer and owner, or is not any more. false: there
+ * is no room.
+ */
+bool pdn_owner_enter(uint32_t number, uint32_t consumer, uint64_t owner);
+void pdn_owner_leave(uint32_t number);
+
+/* Which objects: all of a consumer, or those of one of its owners. */
+struct pdn_selection {
+	uint32_t consumer;
+	const uint64_t *owner; /* NULL: all */
+};
+
+/* These, also those that are being made (FREE), without those that were retired; 0: no more. */
+uint32_t pdn_first_selected(const struct pdn_selection *selection);
+uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t number);
+
+void pdn_owners_fork_child(void);
 
 /* ---- object.c: the table; lock held ------------------------------------------------------- */
 

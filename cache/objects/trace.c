@@ -11,10 +11,10 @@ static struct pdn_trace_note note_about(const struct pindown_region *region, con
 	return (struct pdn_trace_note){
 		.addr = region->base,
 		.size = region->end - region->base,
-		.pin_size = pdn_details_of(region)->pin.length,
+		.pin_size = pdn_region_pin_length(region),
 		.buffer_id = pdn_details_of(region)->buffer_id,
 		.region = pdn_region_number(region),
-		.device = pdn_details_of(region)->pin.device,
+		.device = region->device,
 		.name = consumer,
 	};
 }

@@ -371,10 +371,10 @@ struct symbols {
 	uint64_t at, end, strings;
 };
 
-/* The loader has made addresses of most values here, but not in every file. */
+/* The loader has made addresses of most values here, but not in every file: not in the vDSO. */
 static uint64_t address_of(const struct pdn_module *module, uint64_t value)
 {
-	return value < module->begin ? value + module->bias : value;
+	return value >= module->begin && value < module->end ? value : value + module->bias;
 }
 
 static void read_dynamic(const struct pdn_module *module, uint64_t at, struct symbols *symbols)

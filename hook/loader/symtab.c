@@ -14,13 +14,21 @@ PDN_STARTS bool pdn_elf_same(const char *a, const char *b)
 	return *a == *b;
 }
 
+static ElfW(Addr) distance(ElfW(Addr) a, ElfW(Addr) b)
+{
+	return a < b ? b - a : a - b;
+}
+
 /*
  * glibc relocates the pointers of the dynamic section in place, but not at once, and not
- * everywhere.
+ * everywhere: not those of the vDSO, which gVisor links at the end of all addresses. A table is
+ * near the dynamic section, so the nearer of the two meanings is right.
  */
-static const void *in_library(ElfW(Addr) base, ElfW(Addr) pointer)
+static const void *in_library(ElfW(Addr) base, const ElfW(Dyn) * dynamic, ElfW(Addr) pointer)
 {
-	return (const void *)(pointer < base ? base + pointer : pointer);
+	ElfW(Addr) here = (ElfW(Addr))dynamic, moved = base + pointer;
+
+	return (const void *)(distance(moved, here) < distance(pointer, here) ? moved : pointer);
 }
 
 PDN_STARTS bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic)
@@ -31,19 +39,20 @@ PDN_STARTS bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dy
 	for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
 		switch (dynamic->d_tag) {
 		case DT_SYMTAB:
-			elf->symbol = in_library(base, dynamic->d_un.d_ptr);
+			elf->symbol = in_library(base, dynamic, dynamic->d_un.d_ptr);
 			break;
 		case DT_STRTAB:
-			elf->string = in_library(base, dynamic->d_un.d_ptr);
+			elf->string = in_library(base, dynamic, dynamic->d_un.d_ptr);
 			break;
 		case DT_GNU_HASH:
-			elf->hash = in_library(base, dynamic->d_un.d_ptr);
+			elf->hash = in_library(base, dynamic, dynamic->d_un.d_ptr);
 			break;
 		case DT_HASH: /* the number of buckets, and that of the symbols */
-			elf->symbols = ((const uint32_t *)in_library(base, dynamic->d_un.d_ptr))[1];
+			elf->symbols = ((const uint32_t *)in_library(base, dynamic,
+								     dynamic->d_un.d_ptr))[1];
 			break;
 		case DT_VERSYM:
-			elf->version = in_library(base, dynamic->d_un.d_ptr);
+			elf->version = in_library(base, dynamic, dynamic->d_un.d_ptr);
 			break;
 		case DT_SONAME:
 			soname = dynamic->d_un.d_val;

@@ -314,7 +314,7 @@ static struct region *enter(pindown_region *real)
 		.end = attempt.end,
 		.pin_base = attempt.pin_begin,
 		.pin_end = attempt.pin_begin + attempt.bytes,
-		.pin = pdn_details_of(real)->pin.handle,
+		.pin = pdn_region_pin(real).handle,
 		.context = m->kind == LINEAR ? context_handle(m->owner) : NULL,
 		.pool = m->kind == POOL ? pool_handle(m->owner) : NULL,
 		.device = memory_device(memory_at(attempt.addr)),

@@ -442,8 +442,7 @@ proctype Reader(byte p) {
 inline land(p) {
 	atomic {
 		!lock; drain(p);
-		flight = false; lost = false; disturbed = false; says = 0;
-		unsettled--
+		flight = false; lost = false; disturbed = false; says = 0
 	}
 }
 
@@ -457,8 +456,8 @@ proctype Pinner() {
 	:: tries == 2 -> break
 	:: else ->
 		tries++;
-		/* begin the pin */
-		atomic { !lock; drain(PINNER); flight = true; unsettled++ };
+		/* begin the pin: without the lock */
+		flight = true;
 		heavy_barrier(PINNER);
 		frees_before = guard != 0;
 		/* ask the driver for the allocation */
@@ -477,7 +476,6 @@ proctype Pinner() {
 				users++;
 				flight = false;
 				disturbed = false;
-				unsettled--;
 				release_lock
 			};
 			goto got
@@ -554,7 +552,6 @@ proctype Pinner() {
 					flight = false;
 					disturbed = false;
 					says = 0;
-					unsettled--;
 					release_lock
 				};
 				goto got
@@ -605,11 +602,27 @@ end_it:
 	:: index == 0 && sequence == seen -> goto returned
 #else
 	if
-	:: unsettled == 0 ->
+#ifndef LOOKS_FOR_FLIGHTS_LAST
+	:: !flight ->
+#else
+	:: true ->
+#endif
 		if
-		:: index == 0 ->
+		:: unsettled == 0 ->
 			if
-			:: sequence == seen -> goto returned
+			:: index == 0 ->
+				if
+				:: sequence == seen ->
+#ifdef LOOKS_FOR_FLIGHTS_LAST
+					if
+					:: !flight -> goto returned
+					:: else
+					fi
+#else
+					goto returned
+#endif
+				:: else
+				fi
 			:: else
 			fi
 		:: else

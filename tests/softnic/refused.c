@@ -93,6 +93,7 @@ REFUSE(ibv_cmd_create_ah);
 REFUSE(ibv_cmd_create_counters);
 REFUSE(ibv_cmd_create_cq);
 REFUSE(ibv_cmd_create_cq_ex);
+REFUSE(ibv_cmd_create_cq_ex2);
 REFUSE(ibv_cmd_create_flow);
 REFUSE(ibv_cmd_create_flow_action_esp);
 REFUSE(ibv_cmd_create_qp);

@@ -8,7 +8,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
 	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_scale_miss \
 	test_scale_queues test_index test_fork test_fork_threads test_refused \
-	test_limits_memory test_scale_volatile
+	test_limits_memory test_scale_volatile test_scale_bytes
 UNIT_RACE := test_races_pin test_races_growth test_races_free test_races_threads test_races_steps \
 	test_races_steps_ends test_races_steps_alloc test_races_order \
 	test_races_order_objects test_races_stress
@@ -44,7 +44,8 @@ $(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_thre
 	ALL_LDFLAGS += -Wl,--wrap=syscall
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
-$(B)/unit/test_refused $(B)/unit/test_scale_volatile: $(call unit_support,refuse)
+$(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_threads: \
+	$(call unit_support,refuse)
 
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)

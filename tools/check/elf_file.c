@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "tools/base/memory.h"
+#include "tools/base/regular.h"
 
 void elf_file_free(struct elf_file *file)
 {
@@ -32,7 +33,7 @@ bool elf_file_fits(const char *path, unsigned char elf_class, uint16_t machine)
 {
 	unsigned char start[EI_NIDENT + 4];
 	uint16_t its_machine;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_regular(path, 0);
 	bool fits = fd >= 0 && pread(fd, start, sizeof(start), 0) == sizeof(start) &&
 		    memcmp(start, ELFMAG, SELFMAG) == 0;
 

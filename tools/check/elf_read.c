@@ -15,6 +15,7 @@
 
 #include "tools/check/deepbind.h"
 #include "tools/base/memory.h"
+#include "tools/base/regular.h"
 #include "tools/check/watched.h"
 
 /* ---- names in data ----------------------------------------------------------------------- */
@@ -304,22 +305,21 @@ struct elf_file *elf_file_read(const char *path, const char **why)
 	struct elf_file *file = NULL;
 	struct stat status;
 	Elf *elf;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_regular(path, 0);
 
-	*why = fd < 0 ? strerror(errno) : "it is not an ELF file";
-	if (fd < 0)
+	if (fd < 0) {
+		*why = errno == EINVAL ? "it is not a regular file" : strerror(errno);
 		return NULL;
-	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-		*why = "it is not a regular file";
-	} else {
-		elf_version(EV_CURRENT);
-		elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
-		if (has_magic(fd) && (!elf || is_truncated(elf, (uint64_t)status.st_size)))
-			*why = "it is a truncated ELF file";
-		else if (elf)
-			file = read_elf(path, elf);
-		elf_end(elf);
 	}
+	*why = "it is not an ELF file";
+	elf_version(EV_CURRENT);
+	elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
+	if (has_magic(fd) &&
+	    (!elf || fstat(fd, &status) != 0 || is_truncated(elf, (uint64_t)status.st_size)))
+		*why = "it is a truncated ELF file";
+	else if (elf)
+		file = read_elf(path, elf);
+	elf_end(elf);
 	close(fd);
 	return file;
 }

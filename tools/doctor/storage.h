@@ -94,8 +94,10 @@ bool storage_promises_direct(int fd);
 const char *storage_road_name(enum storage_road road);
 char *storage_text(enum storage_road road, const struct attempt *attempt, unsigned patience);
 const char *storage_advice(enum storage_road road, const struct attempt *attempt);
-/* "not supported for this file (5008)", for release(). */
-char *storage_cufile_error(int error);
+/* "not supported for this file (5008)", for release() (storage_cufile_errors.c). */
+char *storage_cufile_error(int number);
+/* Never NULL. */
+const char *storage_cufile_advice(int number);
 /* Whether bytes went to the file and back without host memory in between. */
 bool storage_is_direct(const struct attempt *attempt);
 bool storage_is_absent(enum storage_road road, const struct attempt *attempt);

@@ -13,21 +13,6 @@
 
 enum { MISSING = -1, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_SUPPORTED = 801 };
 
-/* Of CUfileOpError. */
-enum {
-	NO_NVIDIA_FS = 5001,
-	VERSION_MISMATCH = 5004,
-	NO_PLATFORM = 5007,
-	NO_FILE = 5008,
-	NO_GPU = 5009,
-	WRONG_FILE_TYPE = 5018,
-	WRONG_FILE_FLAGS = 5019,
-	NOT_DIRECT = 5020,
-	INTERNAL = 5030,
-	NO_PINNED_MEMORY = 5036,
-	COMPAT_OFF = 5049,
-};
-
 const char *storage_road_name(enum storage_road road)
 {
 	static const char *const names[] = {"dma-buf", "cuFile", "host memory"};
@@ -45,48 +30,6 @@ bool storage_is_absent(enum storage_road road, const struct attempt *attempt)
 {
 	return road == STORE_CUFILE && attempt->stage == STAGE_START && attempt->ended &&
 	       attempt->source == FROM_CUFILE && attempt->error == MISSING;
-}
-
-char *storage_cufile_error(int error)
-{
-	const char *name = "cuFile error";
-
-	switch (error) {
-	case NO_NVIDIA_FS:
-		name = "nvidia-fs is not loaded";
-		break;
-	case VERSION_MISMATCH:
-		name = "libcufile and nvidia-fs do not match";
-		break;
-	case NO_PLATFORM:
-		name = "GPUDirect Storage does not support this platform";
-		break;
-	case NO_FILE:
-		name = "GPUDirect Storage does not support this file";
-		break;
-	case NO_GPU:
-		name = "GPUDirect Storage does not support this GPU";
-		break;
-	case WRONG_FILE_TYPE:
-		name = "cuFile does not support this type of file";
-		break;
-	case WRONG_FILE_FLAGS:
-		name = "cuFile refuses the flags that the file was opened with";
-		break;
-	case NOT_DIRECT:
-		name = "cuFile needs a file with direct I/O";
-		break;
-	case INTERNAL:
-		name = "internal error of cuFile";
-		break;
-	case NO_PINNED_MEMORY:
-		name = "cuFile could not pin GPU memory";
-		break;
-	case COMPAT_OFF:
-		name = "cuFile's compatibility mode is off";
-		break;
-	}
-	return text_of("%s (%d)", name, error);
 }
 
 /* ---- what came of it ------------------------------------------------------------------------ */
@@ -209,25 +152,7 @@ static const char *about_cufile(const struct attempt *attempt)
 {
 	if (attempt->source != FROM_CUFILE)
 		return attempt->source == FROM_SYSTEM ? about_peer(attempt->error) : NULL;
-	switch (attempt->error) {
-	case NO_NVIDIA_FS:
-	case COMPAT_OFF:
-		return "load nvidia-fs, or set \"use_pci_p2pdma\": true in cufile.json; to allow "
-		       "copies through the host: \"allow_compat_mode\": true";
-	case VERSION_MISMATCH:
-		return "install nvidia-fs and libcufile of one CUDA release";
-	case NO_PLATFORM:
-	case NO_GPU:
-		return "see P2PDMA above; \"allow_compat_mode\": true in cufile.json allows "
-		       "copies through the host";
-	case NO_FILE:
-	case WRONG_FILE_TYPE:
-	case NOT_DIRECT:
-		return "use ext4 or XFS on an NVMe disk";
-	case NO_PINNED_MEMORY:
-		return "BAR1 may be full: pindown bar shows which processes use it";
-	}
-	return "cufile.log says more: set CUFILE_LOGFILE_PATH to a file";
+	return storage_cufile_advice(attempt->error);
 }
 
 static const char *about_way(enum storage_road road, enum way way)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,19 +16,17 @@
 #include "tools/base/memory.h"
 #include "tools/doctor/storage.h"
 
-/* The name is in the attempt as long as it is there: the parent can remove it, too. */
+/*
+ * The name is in the attempt as long as it is there: the parent can remove it, too. Nobody can
+ * guess it and be first. mkostemp() follows no symbolic link; cuFile refuses O_NOFOLLOW.
+ */
 static int create_named(const char *folder, struct attempt *attempt)
 {
-	char name[sizeof(attempt->file)];
-	char *path;
-	int fd;
+	char *path = text_of("%s/.pindown-doctor-XXXXXX", folder);
+	int fd = mkostemp(path, O_CLOEXEC);
 
-	snprintf(name, sizeof(name), ".pindown-doctor-%ld", (long)getpid());
-	path = text_of("%s/%s", folder, name);
-	/* O_EXCL follows no symbolic link; cuFile refuses O_NOFOLLOW. */
-	fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 	if (fd >= 0)
-		memcpy(attempt->file, name, sizeof(name));
+		snprintf(attempt->file, sizeof(attempt->file), "%s", strrchr(path, '/') + 1);
 	release(path);
 	return fd;
 }

@@ -19,6 +19,25 @@ const char *preload_installed(void)
 	return PDN_LIBDIR;
 }
 
+/* A machine without what programs are built with has the library only under the second name. */
+static const char *const names[] = {"libpindown.so", "libpindown.so.0", NULL};
+
+/* Stores the path of the library in `folder`, which may be relative and ends with a slash. */
+static bool find_in(const char *folder, char *path, size_t capacity)
+{
+	for (unsigned i = 0; names[i]; i++) {
+		char candidate[PATH_MAX + 40], real[PATH_MAX];
+
+		snprintf(candidate, sizeof(candidate), "%s%s", folder, names[i]);
+		if (access(candidate, R_OK) == 0 && realpath(candidate, real) &&
+		    strlen(real) < capacity) {
+			strcpy(path, real);
+			return true;
+		}
+	}
+	return false;
+}
+
 bool preload_find(char *path, size_t capacity)
 {
 	static const char *const places[] = {"", "../lib/", "../lib64/", NULL};
@@ -30,16 +49,17 @@ bool preload_find(char *path, size_t capacity)
 		self[0] = '\0';
 	slash = strrchr(self, '/');
 	for (unsigned i = 0; slash && places[i]; i++) {
-		char candidate[PATH_MAX + 40], real[PATH_MAX];
+		char folder[PATH_MAX + 16];
 
-		snprintf(candidate, sizeof(candidate), "%.*s/%slibpindown.so", (int)(slash - self),
-			 self, places[i]);
-		if (access(candidate, R_OK) == 0 && realpath(candidate, real) &&
-		    strlen(real) < capacity) {
-			strcpy(path, real);
+		snprintf(folder, sizeof(folder), "%.*s/%s", (int)(slash - self), self, places[i]);
+		if (find_in(folder, path, capacity))
 			return true;
-		}
 	}
-	snprintf(path, capacity, "%s/libpindown.so", PDN_LIBDIR);
-	return access(path, R_OK) == 0;
+	for (unsigned i = 0; names[i]; i++) {
+		snprintf(path, capacity, "%s/%s", PDN_LIBDIR, names[i]);
+		if (access(path, R_OK) == 0)
+			return true;
+	}
+	snprintf(path, capacity, "%s/%s", PDN_LIBDIR, names[0]);
+	return false;
 }

@@ -15,6 +15,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "tools/base/regular.h"
+
 static bool is_program(const char *path)
 {
 	struct stat status;
@@ -76,7 +78,7 @@ const char *program_machine_name(uint16_t machine)
 static uint16_t machine_of(const char *path)
 {
 	unsigned char start[EI_NIDENT + 4];
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_regular(path, 0);
 	bool is_elf = fd >= 0 && pread(fd, start, sizeof(start), 0) == sizeof(start) &&
 		      memcmp(start, ELFMAG, SELFMAG) == 0;
 	const unsigned char *at = start + EI_NIDENT + 2;
@@ -214,7 +216,7 @@ enum { MOST_SCRIPTS = 5 };
 static bool next_interpreter(const char *script, char *path, size_t capacity)
 {
 	char start[256] = "", name[256];
-	int fd = open(script, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_regular(script, 0);
 	bool is_script = fd >= 0 && read(fd, start, sizeof(start) - 1) > 2 && start[0] == '#' &&
 			 start[1] == '!' && find_interpreter(start, name, sizeof(name));
 

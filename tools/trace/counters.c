@@ -4,9 +4,9 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/base/regular.h"
 #include "tools/trace/journal.h"
 #include "cache/trace/format.h"
 
@@ -55,15 +55,12 @@ bool trace_counters(const char *path, struct counters *counters)
 {
 	struct pdn_trace_header header;
 	struct journal *journal;
-	struct stat status;
 	bool good;
 	int fd;
 
 	*counters = (struct counters){0};
-	/* The name comes from another process, and opening a device can have effects. */
-	if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode))
-		return false;
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+	/* The name comes from another process. */
+	fd = open_regular(path, O_NOFOLLOW);
 	if (fd < 0)
 		return false;
 	good = pread(fd, &header, sizeof(header), 0) == sizeof(header) &&

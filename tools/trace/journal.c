@@ -3,7 +3,9 @@
 #include "tools/trace/journal.h"
 
 #include <string.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cache/base/barrier.h"
 #include "tools/base/memory.h"
@@ -61,14 +63,20 @@ static void copy_header(struct journal *journal, const struct pdn_journal *found
 	pdn_full_fence();
 }
 
+/* Root sees the segments of all users, and any user can name any file in one. */
+static bool may_write_file(uid_t user, const struct stat *file)
+{
+	return user == file->st_uid || user == geteuid() || user == 0;
+}
+
 static void look_at(const struct pdn_journal *found, int segment, const struct shmid_ds *about,
 		    void *context)
 {
 	struct wanted *wanted = context;
 
 	(void)segment;
-	(void)about;
-	if (!pdn_journal_is_of(found, wanted->status.st_dev, wanted->status.st_ino, wanted->header))
+	if (!may_write_file(about->shm_perm.cuid, &wanted->status) ||
+	    !pdn_journal_is_of(found, wanted->status.st_dev, wanted->status.st_ino, wanted->header))
 		return;
 	copy_header(wanted->journal, found);
 	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++)

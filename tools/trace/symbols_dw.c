@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tools/base/memory.h"
+#include "tools/base/regular.h"
 #include "tools/trace/symbols.h"
 #include "tools/base/texts.h"
 
@@ -52,12 +52,9 @@ static bool is_that(int fd, const struct trace_module *module)
 
 static int try_path(const char *path, const struct trace_module *module)
 {
-	struct stat status;
-	/* The trace may name any file: O_NONBLOCK, so that opening a pipe does not block. */
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_regular(path, 0); /* the trace may name any file */
 
-	if (fd >= 0 &&
-	    (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || !is_that(fd, module))) {
+	if (fd >= 0 && !is_that(fd, module)) {
 		close(fd);
 		fd = -1;
 	}

@@ -4,6 +4,8 @@
  * marked [UCX] and [libfabric] are known from those projects' suites.
  */
 #define _GNU_SOURCE
+#include "cache/evict.h"
+#include "cache/index.h"
 #include "tests/unit/support/cache_test.h"
 
 #define OTHER_CONTEXT ((void *)0xc1)
@@ -158,6 +160,97 @@ START_TEST(a_range_ends_all_that_overlaps_it_and_no_more)
 END_TEST
 
 /* The range counts in bytes, not in pages. */
+/*
+ * Side by side: alone in blocks and beyond, side by side in a block, sharing pages, on two devices,
+ * pinned in any order. Each is ended once, whichever call ends them all.
+ */
+static const struct {
+	uint64_t at, size;
+} mixture[] = {
+	{MIB(1), MIB(4)},
+	{MIB(5), PAGE},
+	{MIB(5) + PAGE, PAGE},
+	{MIB(5) + 2 * PAGE, 512},
+	{MIB(5) + 2 * PAGE + 512, PAGE},
+	{MIB(6), MIB(2) + PAGE},
+	{MIB(10), MIB(2)},
+	{MIB(12), 3 * PAGE},
+	{MIB(12) + 4 * PAGE, PAGE},
+	{GIB(5) + MIB(1), MIB(2)},
+	{GIB(5) + MIB(3), 20 * PAGE},
+};
+#define MIXED (sizeof(mixture) / sizeof(mixture[0]))
+
+static void pin_mixture(unsigned step)
+{
+	for (unsigned i = 0; i < MIXED; i++) {
+		unsigned n = i * step % MIXED;
+
+		fake_alloc_in(BASE + mixture[n].at, mixture[n].size, FAKE_LINEAR, FAKE_CONTEXT,
+			      (int)(n / 4 % 2), NULL);
+		get_and_put(BASE + mixture[n].at, 1);
+	}
+	ck_assert_uint_eq(stats().regions, MIXED);
+}
+
+static int end_mixture(unsigned how)
+{
+	switch (how) {
+	case 0:
+		return pindown_invalidate(BASE, GIB(6));
+	case 1:
+		return pindown_invalidate(BASE + MIB(3), GIB(5) - MIB(2) + MIB(3));
+	case 2:
+		return pindown_invalidate_context(FAKE_CONTEXT);
+	default:
+		return pindown_flush();
+	}
+}
+
+START_TEST(many_end_at_once_and_each_of_them_once)
+{
+	const unsigned how = (unsigned)_i % 4, steps[] = {1, MIXED - 1, 4};
+
+	for (unsigned turn = 0; turn < 3; turn++) {
+		pin_mixture(steps[(unsigned)_i / 4]);
+		ck_assert_int_eq(end_mixture(how), MIXED);
+		for (unsigned i = 0; i < MIXED; i++) {
+			ck_assert(!is_cached(BASE + mixture[i].at, 1));
+			fake_free(BASE + mixture[i].at);
+		}
+		ck_assert_uint_eq(stats().regions, 0);
+		ck_assert_uint_eq(stats().bytes, 0);
+		ck_assert_uint_eq(device_stats(0).regions + device_stats(1).regions, 0);
+		ck_assert_uint_eq(stats().unpins, (turn + 1) * MIXED);
+		ck_assert_uint_eq(pdn_occupied, 0);
+		ck_assert_uint_eq(pdn_pending, 0);
+		ck_assert_uint_eq(pdn_queues_first(), 0);
+	}
+}
+END_TEST
+
+START_TEST(many_end_at_once_but_for_those_in_use)
+{
+	pindown_region *held[MIXED] = {NULL};
+	uint64_t bytes;
+
+	pin_mixture(1);
+	bytes = stats().bytes;
+	for (unsigned i = 0; i < MIXED; i += 2)
+		held[i] = must_get(BASE + mixture[i].at, 1);
+	ck_assert_int_eq(end_mixture((unsigned)_i), _i == 3 ? MIXED / 2 : MIXED);
+	ck_assert_uint_eq(stats().regions, MIXED - MIXED / 2);
+	ck_assert_uint_eq(stats().kept_regions, _i == 3 ? 0 : MIXED - MIXED / 2);
+	ck_assert_uint_lt(stats().bytes, bytes);
+	for (unsigned i = 0; i < MIXED; i += 2)
+		pindown_put(held[i]);
+	pindown_flush();
+	ck_assert_uint_eq(stats().regions, 0);
+	ck_assert_uint_eq(stats().bytes, 0);
+	ck_assert_uint_eq(pdn_pending, 0);
+}
+END_TEST
+
 START_TEST(a_range_spares_neighbours_in_its_pages)
 {
 	for (unsigned i = 0; i < 3; i++) {
@@ -560,6 +653,8 @@ int main(void)
 	tcase_add_test(tc, a_free_of_nothing_registered_calls_nobody);
 	tcase_add_test(tc, a_range_ends_all_that_overlaps_it_and_no_more);
 	tcase_add_test(tc, a_range_spares_neighbours_in_its_pages);
+	tcase_add_loop_test(tc, many_end_at_once_and_each_of_them_once, 0, 12);
+	tcase_add_loop_test(tc, many_end_at_once_but_for_those_in_use, 0, 4);
 	tc = cache_case(suite, "contexts, devices, everything");
 	tcase_add_test(tc, a_context_takes_its_own_linear_memory_only);
 	tcase_add_test(tc, no_context_owns_pool_and_mapped_memory);

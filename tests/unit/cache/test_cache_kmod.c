@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tests/unit/support/fake_kmod.h"
+#include "kmod/pindown_ioctl.h"
 #include "cache/region.h"
 
 #define PARTS 3u
@@ -431,6 +432,54 @@ START_TEST(kmod_says_so)
 }
 END_TEST
 
+/* ---- a module of another release ---- */
+
+/* `lacks` of a module with the library's own ABI, or another ABI: it pins nothing for this one. */
+static const struct {
+	uint32_t abi;
+	uint64_t lacks;
+} others[] = {
+	{PINDOWN_ABI - 1, 0},
+	{PINDOWN_ABI + 1, 0},
+	{PINDOWN_ABI, PINDOWN_CAP_CALLBACK},
+	{PINDOWN_ABI, PINDOWN_CAP_STATE},
+};
+
+START_TEST(auto_does_without_a_module_of_another_abi)
+{
+	fake_kmod_is_of_abi(others[_i].abi, others[_i].lacks);
+	begin_auto();
+	watched_alloc(BASE, PART, FAKE_LINEAR);
+	pindown_put(must_get(BASE, PART));
+	ck_assert_str_eq(stats().backend, "dmabuf");
+	ck_assert_uint_eq(fake_kmod_calls(), 0);
+	end();
+}
+END_TEST
+
+START_TEST(kmod_refuses_a_module_of_another_abi)
+{
+	fake_kmod_is_of_abi(others[_i].abi, others[_i].lacks);
+	begin_kmod();
+	watched_alloc(BASE, PART, FAKE_LINEAR);
+	must_refuse(BASE, PART, PINDOWN_ERR_NO_BACKEND);
+	ck_assert_uint_eq(fake_kmod_calls(), 0);
+	end();
+}
+END_TEST
+
+/* A release that only adds capabilities has the same ABI number, and serves. */
+START_TEST(a_module_without_dmabufs_pins)
+{
+	fake_kmod_is_of_abi(PINDOWN_ABI, PINDOWN_CAP_DMABUF | PINDOWN_CAP_PERSISTENT);
+	begin_auto();
+	watched_alloc(BASE, PART, FAKE_LINEAR);
+	pindown_put(must_get(BASE, PART));
+	ck_assert_uint_gt(fake_kmod_calls(), 0);
+	end();
+}
+END_TEST
+
 static void get_all_and_another(void)
 {
 	pindown_put(must_get(BASE, ALL));
@@ -697,6 +746,12 @@ int main(void)
 	tcase_add_test(tc, a_revocation_of_another_region_ends_none);
 	tcase_add_test(tc, threads_hit_while_others_are_revoked);
 	tcase_add_loop_test(tc, a_revocation_while_the_others_are_pinned_is_seen, 1, PARTS);
+	tc = suite_case(suite, "a module of another release", NULL, NULL);
+	tcase_add_loop_test(tc, auto_does_without_a_module_of_another_abi, 0,
+			    (int)(sizeof(others) / sizeof(*others)));
+	tcase_add_loop_test(tc, kmod_refuses_a_module_of_another_abi, 0,
+			    (int)(sizeof(others) / sizeof(*others)));
+	tcase_add_test(tc, a_module_without_dmabufs_pins);
 	tc = suite_case(suite, "the dma-buf of several pins", begin_kmod, end);
 	tcase_add_test(tc, the_driver_makes_one_dmabuf_of_them);
 	tcase_add_test(tc, a_driver_that_makes_none_is_said_to);

@@ -11,6 +11,8 @@
 
 #include "tests/unit/support/objects_test.h"
 #include "cache/base/process.h"
+#include "cache/base/thread.h"
+#include "cache/race.h"
 #include "tests/unit/support/stepping.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -871,6 +873,7 @@ static void free_what_is_left_without_lock(void)
 {
 	ck_assert_msg(!pdn_here.lock[PDN_LOCK_CACHE], "the cancelled thread still has the lock");
 	ck_assert_uint_eq(pdn_pending, 0);
+	ck_assert(!pdn_flights_any());
 	free_what_is_left();
 }
 
@@ -886,6 +889,88 @@ START_TEST(at_each_instruction)
 			setenv("PINDOWN_DEBUG", acts[_i].debug, 1);
 		act = acts[_i].act;
 		run_race_in_handler(acts[_i].name, &race, 50);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+/* ---- while a thread gets its record, and while it gives it back ---- */
+
+static pthread_key_t before_pindowns, behind_pindowns;
+
+static void *get_record_in_steps(void *arg)
+{
+	(void)arg;
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	step_from_here();
+	pdn_self();
+	step_to_here();
+	return NULL;
+}
+
+static void stepped_beginning(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, get_record_in_steps, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+static void exit_in_steps(void *arg)
+{
+	(void)arg;
+	step_from_here();
+}
+
+static void exit_to_here(void *arg)
+{
+	(void)arg;
+	step_to_here();
+}
+
+static void *get_and_exit(void *arg)
+{
+	get_and_put(AT(0), 1);
+	pthread_setspecific(before_pindowns, arg);
+	pthread_setspecific(behind_pindowns, arg);
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	return NULL;
+}
+
+static void stepped_exit(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, get_and_exit, &behind_pindowns), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+/* A record of no thread would stay so. That of a thread that is gone is found some day. */
+static void records_are_of_threads(void)
+{
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+	unsigned count = 0;
+
+	for (; (t = pdn_walk_next(&walk)); count++)
+		ck_assert_uint_ne(t->tid, 0);
+	ck_assert_uint_le(count, 17);
+	get_and_put(AT(0), 1);
+}
+
+START_TEST(as_a_record_changes_hands)
+{
+	const struct race race = {prepare_a_region, _i ? stepped_exit : stepped_beginning,
+				  cancel_myself, records_are_of_threads};
+	int status;
+	pid_t child = fork();
+
+	ck_assert_ptr_nonnull(pdn_self()); /* pindown has its key */
+	ck_assert_int_eq(pthread_key_create(&behind_pindowns, exit_to_here), 0);
+	if (child == 0) {
+		run_race_in_handler(_i ? "a thread's exit" : "a thread's first call", &race, 300);
 		_exit(0);
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -1055,6 +1140,9 @@ int main(void)
 	Suite *suite = suite_create("cancellation");
 	TCase *tc = objects_case(suite, "cancelled, deferred and asynchronous");
 
+	/* Destructors run in the order of their keys: this one's before pindown's. */
+	if (pthread_key_create(&before_pindowns, exit_in_steps) != 0)
+		return 1;
 	_Static_assert(PTHREAD_CANCEL_DEFERRED == 0 && PTHREAD_CANCEL_ASYNCHRONOUS == 1,
 		       "what _i stands for");
 	for (unsigned i = 0; i < sizeof(both) / sizeof(both[0]); i++)
@@ -1067,6 +1155,8 @@ int main(void)
 		tcase_add_loop_test(tc, in_a_vector_at_each_instruction, 0, 2);
 	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_loop_test(tc, at_each_instruction, 0, sizeof(acts) / sizeof(acts[0]));
+	if (CAN_STEP && IS_FOLLOWED)
+		tcase_add_loop_test(tc, as_a_record_changes_hands, 0, 2);
 	tc = objects_case(suite, "ended by a callback");
 	tcase_add_test(tc, a_subscriber_ends_its_thread);
 	tcase_add_test(tc, a_subscriber_ends_a_thread_that_pins);

@@ -5,8 +5,11 @@
  * parent as if nothing had happened, the child with an empty cache. See stepping.h.
  */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <sys/syscall.h>
 
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/stepping.h"
@@ -248,6 +251,144 @@ START_TEST(in_an_owners_end)
 }
 END_TEST
 
+/* ---- while a thread's record changes hands ---- */
+
+static pthread_key_t before_pindowns, behind_pindowns;
+static const void *stepped_record;
+
+static unsigned records(void)
+{
+	struct pdn_walk walk = PDN_WALK;
+	unsigned count = 0;
+
+	while (pdn_walk_next(&walk))
+		count++;
+	return count;
+}
+
+static void *take_a_record(void *arg)
+{
+	const void *mine = pdn_self();
+
+	(void)arg;
+	EXPECT(mine && mine != stepped_record);
+	EXPECT(records() == 1u + (stepped_record != NULL));
+	return NULL;
+}
+
+/* A record of this thread's, which no other thread is given; or none. */
+static void check_records_in_child(void)
+{
+	pthread_t thread;
+
+	if (getpid() == parent)
+		return;
+	stepped_record = pdn_self_tls;
+	EXPECT(records() == (stepped_record != NULL));
+	EXPECT(pthread_create(&thread, NULL, take_a_record, NULL) == 0);
+	EXPECT(pthread_join(thread, NULL) == 0);
+	EXPECT(records() == (stepped_record != NULL));
+	EXPECT(stats().hits == 0);
+	_exit(0);
+}
+
+static void fork_in_another(int signal)
+{
+	(void)signal;
+	child = fork_somehow();
+	if (child == 0)
+		pdn_lock(), pdn_unlock(); /* by whichever way, it begins again here */
+}
+
+/* A signal comes at each instruction; the trap itself can't be held back. */
+static void raise_signal(void)
+{
+	pthread_kill(pthread_self(), SIGUSR1);
+}
+
+static void *begin_in_steps(void *arg)
+{
+	(void)arg;
+	step_from_here();
+	pdn_self();
+	step_to_here();
+	check_records_in_child();
+	return NULL;
+}
+
+static void exit_from_here(void *arg)
+{
+	(void)arg;
+	step_from_here();
+}
+
+static void exit_to_here(void *arg)
+{
+	(void)arg;
+	step_to_here();
+	check_records_in_child();
+}
+
+static void *exit_in_steps(void *arg)
+{
+	get_and_put(AT(0), 1);
+	pthread_setspecific(before_pindowns, arg);
+	pthread_setspecific(behind_pindowns, arg);
+	return NULL;
+}
+
+static void run_thread(void *(*main_of_it)(void *))
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, main_of_it, &behind_pindowns), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+static void stepped_beginning(void)
+{
+	run_thread(begin_in_steps);
+}
+
+static void stepped_exit(void)
+{
+	run_thread(exit_in_steps);
+}
+
+static void parent_is_whole(void)
+{
+	if (child > 0)
+		reap(child);
+	ck_assert_uint_eq(records(), 1);
+	assert_books_balance();
+}
+
+static void run_signals(const char *name, void (*stepped)(void))
+{
+	const struct race race = {prepare_a_region, stepped, raise_signal, parent_is_whole};
+
+	parent = getpid();
+	signal(SIGUSR1, fork_in_another);
+	for (unsigned i = 0; i < 2; i++) {
+		fork_somehow = i ? by_clone : by_fork;
+		run_race_in_handler(name, &race, 4 * TURNS);
+	}
+}
+
+START_TEST(in_a_threads_first_call)
+{
+	run_signals("in a thread's first call", stepped_beginning);
+}
+END_TEST
+
+START_TEST(in_a_threads_exit)
+{
+	ck_assert_ptr_nonnull(pdn_self()); /* pindown has its key */
+	ck_assert_int_eq(pthread_key_create(&behind_pindowns, exit_to_here), 0);
+	run_signals("in a thread's exit", stepped_exit);
+}
+END_TEST
+
 /*
  * The scripted driver's own handlers are left out: this thread may be in the middle of that driver.
  */
@@ -260,8 +401,12 @@ static void begin_with_cache_handlers(void)
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork in signal handlers");
-	TCase *tc =
-		suite_case(suite, "at each instruction", begin_with_cache_handlers, close_books);
+	TCase *tc;
+
+	/* Destructors run in the order of their keys: this one's before pindown's. */
+	if (pthread_key_create(&before_pindowns, exit_from_here) != 0)
+		return 1;
+	tc = suite_case(suite, "at each instruction", begin_with_cache_handlers, close_books);
 
 	tcase_set_timeout(tc, 600);
 	tcase_add_test(tc, in_a_pin);
@@ -272,5 +417,7 @@ int main(void)
 	tcase_add_test(tc, in_a_flush);
 	tcase_add_test(tc, in_an_attach);
 	tcase_add_test(tc, in_an_owners_end);
+	tcase_add_test(tc, in_a_threads_first_call);
+	tcase_add_test(tc, in_a_threads_exit);
 	return run_stepped_suite(suite);
 }

@@ -239,6 +239,61 @@ START_TEST(the_last_detach_of_one_of_many)
 }
 END_TEST
 
+/* An owner and a consumer with a few objects, beside those of others. */
+
+static void step_end_of_owner(void)
+{
+	attach_and_detach(consumer, AT(0), KEY(PD + 7, 1));
+	step_from_here();
+	int left = pindown_end_owner(consumer, PD + 7);
+	step_to_here();
+	ck_assert_int_eq(left, 0);
+}
+
+static void step_end_of_consumer(void)
+{
+	int other = open_wide();
+
+	attach_and_detach(other, AT(0), RANGE_KEY(READ, 0, 1));
+	step_from_here();
+	int result = pindown_consumer_remove(other);
+	step_to_here();
+	ck_assert_int_eq(result, PINDOWN_OK);
+}
+
+static void step_statistics(void)
+{
+	struct pindown_consumer_stats of;
+
+	step_from_here();
+	pindown_consumer_stats(wide, &of, sizeof(of));
+	step_to_here();
+	ck_assert_uint_eq(of.objects, 1);
+}
+
+START_TEST(ends_beside_many_of_others)
+{
+	static void (*const steps[])(void) = {step_end_of_owner, step_end_of_consumer,
+					      step_statistics};
+	static const char *const names[] = {"the end of an owner", "the end of a consumer",
+					    "a consumer's statistics"};
+	unsigned few[3], many;
+
+	wide = open_wide();
+	make_wide(0, 1);
+	make_exact(0, FEW);
+	for (unsigned i = 0; i < 3; i++)
+		few[i] = fewest_instructions(steps[i]);
+	make_exact(FEW, MANY);
+	for (unsigned i = 0; i < 3; i++) {
+		many = fewest_instructions(steps[i]);
+		printf("instructions of %s: %u beside few, %u beside many\n", names[i], few[i],
+		       many);
+		ck_assert_uint_lt(many, few[i] + few[i] / 2);
+	}
+}
+END_TEST
+
 /* ---- what is found -------------------------------------------------------------------------- */
 
 static unsigned made_at(pindown_object *object)
@@ -380,6 +435,7 @@ int main(void)
 		tcase_add_test(tc, a_new_object_beside_many);
 		tcase_add_test(tc, the_free_of_a_region_with_many);
 		tcase_add_test(tc, the_last_detach_of_one_of_many);
+		tcase_add_test(tc, ends_beside_many_of_others);
 	}
 	tcase_add_test(tc, each_of_many_is_found);
 	tcase_add_test(tc, held_objects_among_many);

@@ -94,6 +94,39 @@ START_TEST(used_and_held_regions_do_not_make_evictions_longer)
 }
 END_TEST
 
+static unsigned spare;
+
+/* It was in use at an eviction, and no longer is: the only one that can go. */
+static void step_eviction_of_the_newest(void)
+{
+	make_regions(spare, spare + 1, true);
+	victims = (struct pdn_victims){0};
+	pdn_lock();
+	ck_assert(!pdn_evict_one(&victims, -1));
+	pdn_unlock();
+	let_go(spare, spare + 1);
+	step_eviction();
+	ck_assert(!is_cached(AT(spare), 1));
+	fake_free(AT(spare));
+}
+
+START_TEST(the_one_that_was_used_last_is_found_among_many_held)
+{
+	unsigned few, many;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	make_regions(0, 40, true);
+	spare = REGIONS - 1;
+	few = fewest_instructions(step_eviction_of_the_newest);
+	make_regions(40, REGIONS - 1, true);
+	many = fewest_instructions(step_eviction_of_the_newest);
+	printf("instructions of the eviction of the newest of 40 held: %u, of %u: %u\n", few,
+	       REGIONS, many);
+	ck_assert_uint_le(many, few + few / 2);
+	let_go(0, REGIONS - 1);
+}
+END_TEST
+
 static void evict_one(unsigned wanted)
 {
 	bool found;
@@ -179,6 +212,7 @@ int main(void)
 		tc = cache_case(suite, "instructions");
 		tcase_add_test(tc, held_regions_do_not_make_evictions_longer);
 		tcase_add_test(tc, used_and_held_regions_do_not_make_evictions_longer);
+		tcase_add_test(tc, the_one_that_was_used_last_is_found_among_many_held);
 	}
 	return run_suite(suite);
 }

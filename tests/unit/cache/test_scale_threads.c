@@ -17,10 +17,12 @@
 #include "cache/base/thread.h"
 #include "cache/region.h"
 #include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/refuse.h"
 #include "tests/unit/support/stepping.h"
 
 #define AT(i) (BASE + MIB(2) * (i))
 #define MANY  300u
+#define CROWD 1100u /* their records are in 18 blocks */
 
 /* Its runtime waits for threads to end in its own way. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -38,17 +40,18 @@
 
 static unsigned walked(void)
 {
+	struct pdn_walk walk = PDN_WALK;
 	unsigned count = 0;
 
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+	while (pdn_walk_next(&walk))
 		count++;
 	return count;
 }
 
 /* ---- threads that are all there at once ---- */
 
-static struct gate here, may_go[MANY];
-static struct worker workers[MANY];
+static struct gate here, may_go[CROWD];
+static struct worker workers[CROWD];
 
 static void get_and_stay(void *arg)
 {
@@ -76,10 +79,24 @@ static void end(unsigned from, unsigned to)
 static void begin(void)
 {
 	gate_init(&here);
-	for (unsigned i = 0; i < MANY; i++)
+	for (unsigned i = 0; i < CROWD; i++)
 		gate_init(&may_go[i]);
 	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
 	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
+}
+
+static void nothing(void)
+{
+}
+
+/* A few at each pin. */
+static void move_orphans(void)
+{
+	for (unsigned i = 0; i < PDN_STRIPES / 16; i++) {
+		get_and_put(AT(1), 1);
+		pindown_invalidate(AT(1), PAGE);
+	}
+	ck_assert_uint_eq(pdn_stripe_orphans, 0);
 }
 
 static void step_pin_and_flush(void)
@@ -125,13 +142,148 @@ START_TEST(a_pin_and_an_invalidation_after_many_threads)
 	begin();
 	get_and_put(AT(0), 1);
 	before = fewest_instructions(step_pin_and_flush);
-	start(0, MANY);
-	end(0, MANY);
+	start(0, CROWD);
+	end(0, CROWD);
+	move_orphans();
 	after = fewest_instructions(step_pin_and_flush);
-	printf("instructions of a pin and its end: %u; after %u threads: %u\n", before, MANY,
+	printf("instructions of a pin and its end: %u; after %u threads: %u\n", before, CROWD,
 	       after);
-	/* A word for 64 records in each walk, and a load for each stripe. */
-	ck_assert_uint_le(after, before + before / 4);
+	/*
+	 * In each walk a word for 2048 records; in each sum one for 64 stripes, and the shared one.
+	 */
+	ck_assert_uint_le(after, before + before / 12);
+}
+END_TEST
+
+/* Idle threads that have hit, and have never freed. */
+START_TEST(a_pin_and_an_invalidation_beside_many_threads)
+{
+	const unsigned idle = 63;
+	unsigned before, beside;
+
+	begin();
+	get_and_put(AT(0), 1);
+	start(0, 1);
+	before = fewest_instructions(step_pin_and_flush);
+	start(1, 1 + idle);
+	beside = fewest_instructions(step_pin_and_flush);
+	printf("instructions of a pin and its end: %u; beside %u more threads: %u\n", before, idle,
+	       beside);
+	/* Its announcement is looked at, and its hold count. */
+	ck_assert_uint_le(beside, before + 40 * idle);
+	end(0, 1 + idle);
+}
+END_TEST
+
+/* A thread is looked at for guards from its first one on. */
+static void free_and_stay(void *arg)
+{
+	pdn_ended(pdn_end_range(AT(2), 0));
+	get_and_stay(arg);
+}
+
+static unsigned that_free(void)
+{
+	struct pdn_walk walk = PDN_WALK;
+	unsigned count = 0;
+
+	while (pdn_walk_next_that_frees(&walk))
+		count++;
+	return count;
+}
+
+START_TEST(threads_that_never_free_have_no_guards)
+{
+	begin();
+	get_and_put(AT(0), 1);
+	start(0, 100);
+	ck_assert_uint_eq(that_free(), 0);
+	for (unsigned i = 100; i < 110; i++) {
+		worker_start(&workers[i], free_and_stay, &may_go[i]);
+		gate_wait(&here);
+	}
+	ck_assert_uint_eq(that_free(), 10);
+	ck_assert_uint_eq(walked(), 111);
+	end(100, 110);
+	ck_assert_uint_eq(that_free(), 0);
+	start(100, 110); /* in records of those */
+	ck_assert_uint_eq(that_free(), 0);
+	end(0, 110);
+}
+END_TEST
+
+/* A thread whose block is being taken off the list, as it is empty, is walked all the same. */
+static unsigned walked_by_newcomer;
+
+static void come_and_stay(void *arg)
+{
+	(void)arg;
+	pdn_self();
+	gate_open(&here);
+	gate_wait(&may_go[MANY]);
+}
+
+static void exit_in_steps(void *arg)
+{
+	(void)arg;
+	step_from_here();
+}
+
+static void exit_to_here(void *arg)
+{
+	(void)arg;
+	step_to_here();
+}
+
+static pthread_key_t before_pindowns, behind_pindowns;
+
+static void *come_and_go_in_steps(void *arg)
+{
+	pdn_self();
+	pthread_setspecific(before_pindowns, arg);
+	pthread_setspecific(behind_pindowns, arg);
+	return NULL;
+}
+
+static void leave_a_block_empty(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, come_and_go_in_steps, &here), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+static struct worker newcomer;
+
+static void come(void)
+{
+	worker_start(&newcomer, come_and_stay, NULL);
+	gate_wait(&here);
+	walked_by_newcomer = walked();
+}
+
+static void check_newcomer(void)
+{
+	if (!walked_by_newcomer) /* the turn that counts instructions has none */
+		return;
+	ck_assert_uint_eq(walked(), 65); /* this thread, 63 that stay, and the newcomer */
+	ck_assert_uint_ge(walked_by_newcomer, 65);
+	walked_by_newcomer = 0;
+	gate_open(&may_go[MANY]);
+	worker_join(&newcomer);
+	ck_assert_uint_eq(walked(), 64);
+}
+
+START_TEST(a_block_that_becomes_empty_as_a_thread_comes)
+{
+	static const struct race race = {nothing, leave_a_block_empty, come, check_newcomer};
+
+	begin();
+	get_and_put(AT(0), 1);
+	ck_assert_int_eq(pthread_key_create(&behind_pindowns, exit_to_here), 0);
+	start(0, 63); /* the first block is full */
+	run_race("the last of a block against a newcomer", &race, 400);
+	end(0, 63);
 }
 END_TEST
 
@@ -291,10 +443,11 @@ long __wrap_syscall(long number, ...)
 
 static bool is_walked(uint32_t tid)
 {
-	struct pdn_thread *t = pdn_thread_next(NULL);
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t = pdn_walk_next(&walk);
 
 	while (t && __atomic_load_n(&t->tid, __ATOMIC_RELAXED) != tid)
-		t = pdn_thread_next(t);
+		t = pdn_walk_next(&walk);
 	return t;
 }
 
@@ -338,14 +491,11 @@ static void attach_stepped(void)
 
 static void walk(void)
 {
-	walked_meanwhile = 0;
-	for (struct pdn_thread *t = pdn_thread_next(NULL); t && walked_meanwhile <= MANY;
-	     t = pdn_thread_next(t))
-		walked_meanwhile++;
-}
+	struct pdn_walk walk_now = PDN_WALK;
 
-static void nothing(void)
-{
+	walked_meanwhile = 0;
+	while (walked_meanwhile <= MANY && pdn_walk_next(&walk_now))
+		walked_meanwhile++;
 }
 
 static void check_walk(void)
@@ -432,15 +582,155 @@ START_TEST(holds_in_all_stripes_are_counted)
 }
 END_TEST
 
+/* Holds of threads that ended, and puts of those: moved to where they no longer cost. */
+START_TEST(holds_of_threads_that_ended_are_moved)
+{
+	begin();
+	get_and_put(AT(0), 1);
+	for (unsigned i = 0; i < MANY; i++) {
+		worker_start(&workers[i], hold_and_go, &may_go[i]);
+		gate_wait(&here);
+	}
+	end(0, MANY);
+	ck_assert_uint_eq(pdn_stripe_orphans, PDN_STRIPES - 2);
+	for (unsigned i = 0; i < MANY / 2; i++)
+		pindown_put(held[i]);
+	move_orphans();
+	ck_assert_uint_eq(pdn_stripes[0], 1ull << pdn_self()->stripe | 1ull << PDN_STRIPE_SHARED);
+	ck_assert_uint_eq(pdn_stripes[PDN_STRIPES / 64 - 1], 0);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	for (unsigned i = MANY / 2; i < MANY; i++) {
+		ck_assert_uint_eq(stats().kept_regions, 1);
+		pindown_put(held[i]);
+	}
+	ck_assert_uint_eq(stats().kept_regions, 0);
+}
+END_TEST
+
+/* ---- no memory for them ---- */
+
+struct refused {
+	unsigned call; /* system call that fails in the thread; 0: none */
+	bool can_refuse, own, keeps_errno;
+};
+
+static void ask_while_refused(void *arg)
+{
+	struct refused *what = arg;
+	pindown_region *region;
+	bool found;
+
+	what->can_refuse = !what->call || refuse_system_call(what->call, EPERM);
+	errno = ERANGE;
+	/* No assertion of Check, which takes memory itself. */
+	found = pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK;
+	what->keeps_errno = errno == ERANGE;
+	what->own = pdn_self()->stripe != PDN_STRIPE_SHARED;
+	ck_assert(found);
+	pindown_put(region);
+}
+
+static struct refused ask_without(unsigned call)
+{
+	struct refused what = {.call = call};
+
+	in_other_thread(ask_while_refused, &what);
+	ck_assert(what.keeps_errno);
+	return what;
+}
+
+static uint64_t address_space(void)
+{
+	unsigned long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+	fclose(file);
+	return pages * 4096ull;
+}
+
+static void does_nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* The address space is given back, and each thread has its errno, whatever the system refuses. */
+START_TEST(threads_whose_counts_get_no_memory)
+{
+	const unsigned many = 64;
+	uint64_t before;
+
+	begin();
+	ck_assert(has_own_counts());
+	start(0, PDN_STRIPES_AT_FIRST - 1);
+	in_other_thread(does_nothing, NULL); /* for a stack, which those to come use again */
+	before = address_space();
+	for (unsigned i = 0; i < many; i++) {
+		struct refused what = ask_without(SYS_mprotect);
+
+		if (!what.can_refuse) {
+			skip_test("no seccomp filter can be installed here");
+			break;
+		}
+		ck_assert(!what.own);
+	}
+	/* One stripe's counts would take twice four bytes for each region that there may be. */
+	ck_assert_uint_lt(address_space() - before, stats().max_regions * 8);
+	end(0, PDN_STRIPES_AT_FIRST - 1);
+}
+END_TEST
+
+/* The system is asked again, but not for each thread. */
+START_TEST(memory_that_was_refused_comes_later)
+{
+	unsigned turns = 0;
+
+	begin();
+	ck_assert(has_own_counts());
+	start(0, PDN_STRIPES_AT_FIRST - 1);
+	for (unsigned i = 0; i < 5; i++)
+		if (!ask_without(SYS_mprotect).can_refuse) {
+			skip_test("no seccomp filter can be installed here");
+			turns = 1;
+			break;
+		}
+	while (!ask_without(0).own)
+		turns++;
+	ck_assert_uint_ge(turns, 1);
+	ck_assert_uint_le(turns, 12);
+	end(0, PDN_STRIPES_AT_FIRST - 1);
+}
+END_TEST
+
+START_TEST(counts_without_advice_for_their_pages)
+{
+	begin();
+	ck_assert(has_own_counts());
+	start(0, PDN_STRIPES_AT_FIRST - 1);
+	if (ask_without(SYS_madvise).can_refuse)
+		ck_assert(ask_without(0).own);
+	else
+		skip_test("no seccomp filter can be installed here");
+	end(0, PDN_STRIPES_AT_FIRST - 1);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: threads that came and went");
 	TCase *tc = cache_case(suite, "records");
 
+	/* Destructors run in the order of their keys: this one's before pindown's. */
+	if (pthread_key_create(&before_pindowns, exit_in_steps) != 0)
+		return 1;
 	tcase_add_test(tc, records_of_threads_that_ended_are_not_walked);
 	tcase_add_test(tc, one_that_lives_on_does_not_keep_the_others);
 	if (CAN_STEP)
 		tcase_add_test(tc, a_pin_and_an_invalidation_after_many_threads);
+	if (CAN_STEP)
+		tcase_add_test(tc, a_pin_and_an_invalidation_beside_many_threads);
+	tcase_add_test(tc, threads_that_never_free_have_no_guards);
 	tcase_add_test(tc, threads_that_exit);
 	tcase_add_test(tc, threads_that_are_cancelled);
 	if (!HAS_SANITIZER) {
@@ -452,9 +742,15 @@ int main(void)
 	tcase_add_test(tc, a_record_that_is_given_on_during_the_look);
 	if (CAN_STEP)
 		tcase_add_test(tc, a_walk_while_a_record_is_taken);
+	if (CAN_STEP)
+		tcase_add_test(tc, a_block_that_becomes_empty_as_a_thread_comes);
 	tc = cache_case(suite, "hold counts");
 	tcase_add_test(tc, idle_threads_leave_others_counts_of_their_own);
 	tcase_add_test(tc, a_thread_that_shares_gets_counts_of_its_own);
 	tcase_add_test(tc, holds_in_all_stripes_are_counted);
+	tcase_add_test(tc, holds_of_threads_that_ended_are_moved);
+	tcase_add_test(tc, threads_whose_counts_get_no_memory);
+	tcase_add_test(tc, memory_that_was_refused_comes_later);
+	tcase_add_test(tc, counts_without_advice_for_their_pages);
 	return run_suite(suite);
 }

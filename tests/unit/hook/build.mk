@@ -38,3 +38,8 @@ $(B)/unit/test_devicemap: $(table_obj)/test_devicemap.c.o $(UNIT_SUITE) \
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
 CHECK_UNIT += $(B)/unit/test_devicemap
+
+CHECK_UNIT += $(table_bin)/test_symtab
+$(table_bin)/test_symtab: $(table_obj)/test_symtab.c.o $(B)/obj/hook/loader/symtab.c.o $(UNIT_SUITE)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)

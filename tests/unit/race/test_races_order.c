@@ -215,10 +215,12 @@ static void hit_later(void)
 
 static bool is_unseen_without_fence(void)
 {
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
 	bool seen = false;
 
 	__atomic_store_n(&pdn_briefs[number].state, PDN_DYING, PDN_BEFORE_BARRIER);
-	for (const struct pdn_thread *t = pdn_thread_next(NULL); t; t = pdn_thread_next(t))
+	while ((t = pdn_walk_next(&walk)))
 		seen |= __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST) == number;
 	return !seen && !pdn_region_in_use(number);
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cache/driver/driver.h"
+#include "cache/race.h"
 #include "tests/unit/support/cache_test.h"
 
 #define LENGTH MIB(2)
@@ -299,7 +300,7 @@ static void free_when_told(uint64_t base)
 	other.exports_after_end = fake_open_exports_of(other.old_id);
 	__atomic_store_n(&slow.through, true, __ATOMIC_SEQ_CST);
 	while (!__atomic_load_n(&slow.go, __ATOMIC_SEQ_CST) &&
-	       __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST))
+	       (pdn_flights_any() || __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST)))
 		usleep(100);
 	really_free(base);
 	pdn_ended(guard);

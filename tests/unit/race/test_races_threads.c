@@ -39,7 +39,7 @@ static void hold_and_leave(void *arg)
 	*(pindown_region **)arg = must_get(BASE, 1);
 }
 
-#define MANY 200
+#define MANY 300
 
 /* Threads start, take a hold, and end; their holds stay. */
 START_TEST(holds_of_threads_that_are_gone)
@@ -76,7 +76,7 @@ static void hold_until_told(void *arg)
 }
 
 /* All at once: more threads than there are stripes of hold counts. */
-START_TEST(two_hundred_threads_hold_one_region)
+START_TEST(three_hundred_threads_hold_one_region)
 {
 	static struct worker workers[MANY];
 
@@ -454,7 +454,7 @@ int main(void)
 
 	tcase_add_test(tc, a_put_may_come_from_another_thread);
 	tcase_add_test(tc, holds_of_threads_that_are_gone);
-	tcase_add_test(tc, two_hundred_threads_hold_one_region);
+	tcase_add_test(tc, three_hundred_threads_hold_one_region);
 	tcase_add_test(tc, one_thread_too_many_for_a_stripe_of_its_own_holds_a_region);
 	tcase_add_test(tc, a_thread_dies_with_a_hold);
 	tcase_add_test(tc, a_thread_dies_in_a_free);

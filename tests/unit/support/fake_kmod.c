@@ -136,12 +136,22 @@ void fake_kmod_revoke(uint64_t addr)
 
 /* ---- the calls ---- */
 
+static uint32_t abi = PINDOWN_ABI;
+static uint64_t lacking;
+
+void fake_kmod_is_of_abi(uint32_t number, uint64_t lacks)
+{
+	abi = number;
+	lacking = lacks;
+}
+
 static int call_version(struct pindown_version *call)
 {
-	call->abi = PINDOWN_ABI;
+	call->abi = abi;
 	call->granularity = PINDOWN_PAGE_SIZE;
 	call->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_STATE |
 			     PINDOWN_CAP_DMABUF;
+	call->capabilities &= ~lacking;
 	call->max_regions = MAX_PINS - 1;
 	call->state_length = (AREA + 4095) & ~4095u;
 	return 0;

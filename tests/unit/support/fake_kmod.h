@@ -12,6 +12,9 @@
 /* From now on the module is loaded. */
 void fake_kmod_load(void);
 
+/* Before the load: the module is of a release with this ABI, and with these calls less. */
+void fake_kmod_is_of_abi(uint32_t abi, uint64_t lacks);
+
 /* What is pinned now. */
 unsigned fake_kmod_pins(void);
 uint64_t fake_kmod_bytes(void);

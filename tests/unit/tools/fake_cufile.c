@@ -14,7 +14,8 @@
  *	short, corrupt     of a read
  *	crash, crashfile   in a write, in the registration of a file
  *
- * As the real one, it refuses files of O_TMPFILE, and those without a name.
+ * As the real one, it refuses files of O_TMPFILE, and those without a name. It also refuses a file
+ * that a program would inherit, and one whose name could be guessed from the process number.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -156,6 +157,16 @@ static int has_name(int fd)
 	return readlink(link, name, sizeof(name) - 1) > 0 && access(name, F_OK) == 0;
 }
 
+static int is_private(int fd)
+{
+	char link[40], number[20], name[4096] = "";
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	snprintf(number, sizeof(number), "-%ld", (long)getpid());
+	return readlink(link, name, sizeof(name) - 1) > 0 && !strstr(name, number) &&
+	       fcntl(fd, F_GETFD) & FD_CLOEXEC;
+}
+
 CUfileError_t cuFileHandleRegister(void **file, CUfileDescr_t *descriptor)
 {
 	if (!opened || descriptor->type != 1)
@@ -165,7 +176,7 @@ CUfileError_t cuFileHandleRegister(void **file, CUfileDescr_t *descriptor)
 	if (fcntl(descriptor->handle.fd, F_GETFL) &
 	    (O_TMPFILE | O_NOFOLLOW | O_APPEND | O_NONBLOCK))
 		return result(5019);
-	if (!has_name(descriptor->handle.fd))
+	if (!has_name(descriptor->handle.fd) || !is_private(descriptor->handle.fd))
 		return result(5018);
 	if (is("crashfile"))
 		raise(SIGABRT);

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: MIT
+# Packages, each from a release that is made of this tree: see packaging/README.md.
+
+release := $(shell packaging/release version)
+
+dist:
+	packaging/dist $(B)/pindown-$(release).tar.gz
+	@echo "$(B)/pindown-$(release).tar.gz"
+
+# dpkg's tools get nothing of this make but the number of compilers.
+deb:
+	packaging/deb $(B)/deb
+deb-module:
+	packaging/deb --module '$(KDIR)' $(B)/deb
+rpm:
+	packaging/rpm/build $(B)/rpm
+
+.PHONY: dist deb deb-module rpm

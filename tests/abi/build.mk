@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+CHECK_TREE += tests/abi/check-abi

@@ -431,18 +431,23 @@ static bool wanted(const char *kind)
 	return options.kinds == NULL;
 }
 
-/* A context takes hundreds of MiB of a GPU, and milliseconds: there are two pieces of that kind. */
-static void make_slots(void)
+static unsigned slots_of_each_kind(void)
 {
 	const unsigned max_slots = options.threads * 3 < 24	     ? 24
 				   : options.threads * 3 > MAX_SLOTS ? MAX_SLOTS
 								     : options.threads * 3;
-	unsigned of_kind, all = 0;
+	unsigned wanted_kinds = 0;
 
-	for (of_kind = 0; kinds[of_kind].name; of_kind++)
-		all += wanted(kinds[of_kind].name);
-	for (of_kind = 0; kinds[of_kind].name; of_kind++) {
-		unsigned count = kinds[of_kind].rarely >= 64 ? 2 : max_slots / all;
+	for (unsigned of_kind = 0; kinds[of_kind].name; of_kind++)
+		wanted_kinds += wanted(kinds[of_kind].name);
+	return max_slots / wanted_kinds;
+}
+
+/* A context takes hundreds of MiB of a GPU, and milliseconds: there are two pieces of that kind. */
+static void make_slots(void)
+{
+	for (unsigned of_kind = 0; kinds[of_kind].name; of_kind++) {
+		unsigned count = kinds[of_kind].rarely >= 64 ? 2 : slots_of_each_kind();
 
 		for (unsigned i = 0; wanted(kinds[of_kind].name) && i < count; i++) {
 			struct slot *slot = &slots[slot_count];
@@ -677,7 +682,10 @@ int main(int argc, char **argv)
 	start_driver();
 	if (to_export)
 		return exporter_main(to_export);
-	if (wanted("ipc") && !exporter_start(16))
+	/*
+	 * One for each slot: memory that two slots have open stays after one of them has closed it.
+	 */
+	if (wanted("ipc") && !exporter_start(slots_of_each_kind()))
 		stop("the other process, of --kinds=ipc, did not start");
 	make_slots();
 	if (!find_pindown())

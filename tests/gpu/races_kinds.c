@@ -139,7 +139,7 @@ static bool end_host(struct piece *piece, uint64_t random)
 
 /* ---- another process's memory ---------------------------------------------------------------- */
 
-#define MAX_EXPORTED 64
+#define MAX_EXPORTED 256
 
 static struct {
 	CUipcMemHandle handles[MAX_EXPORTED];

@@ -171,6 +171,13 @@ struct traced {
 	uint64_t addr, size, extra;
 };
 
+/* Each is 0 already: the rows in which it always is take no room. */
+#define SET(value, expression)                                              \
+	do {                                                                \
+		if (!__builtin_constant_p(expression) || (expression) != 0) \
+			value = NUMBER(expression);                         \
+	} while (0)
+
 #define PART static inline __attribute__((always_inline, unused)) void
 #define SELDOM(symbol, params, args, before, after, address, length, more)                   \
 	struct words_of_##symbol {                                                           \
@@ -183,9 +190,9 @@ struct traced {
 	PART after_##symbol(const struct call *call, struct traced *traced, PDN_LIST params) \
 	{                                                                                    \
 		after;                                                                       \
-		traced->addr = NUMBER(address);                                              \
-		traced->size = NUMBER(length);                                               \
-		traced->extra = NUMBER(more);                                                \
+		SET(traced->addr, address);                                                  \
+		SET(traced->size, length);                                                   \
+		SET(traced->extra, more);                                                    \
 	}
 #define X(symbol, base, version, flavour, params, args, group, ...) \
 	PDN_OF_KIND(symbol, NO_CODE, NO_CODE, SELDOM)(symbol, params, args, __VA_ARGS__)
@@ -244,7 +251,7 @@ by_words *pdn_seldom(enum pdn_call row, void *real, uint64_t words[PDN_WORDS], c
 __attribute__((used, cold)) by_words *pdn_seldom(enum pdn_call row, void *real,
 						 uint64_t words[PDN_WORDS], const void *caller)
 {
-	struct traced traced;
+	struct traced traced = {0};
 	struct call call;
 
 	small_enters(&call, row, real, caller);

@@ -229,7 +229,7 @@ void pdn_queues_add(uint32_t number)
 		append(number, NEWCOMERS);
 }
 
-void pdn_queues_fork_child(void)
+void __attribute__((cold)) pdn_queues_fork_child(void)
 {
 	memset(live, 0, sizeof(live));
 	next_held = 0;
@@ -303,7 +303,7 @@ static bool comes_back(uint32_t number, uint32_t last[HELD])
  */
 #define HELD_LOOKS   12u
 #define NEWEST_LOOKS 4u
-static bool look_at_held(int place)
+static bool __attribute__((noinline, cold)) look_at_held(int place)
 {
 	const struct pdn_queue *held = &live[HELD].queue;
 	uint32_t left = held->count < HELD_LOOKS ? held->count : HELD_LOOKS;
@@ -347,7 +347,8 @@ static void set_uses(uint32_t number, uint32_t used)
  * The oldest of all but the `keep` newest that was not used; those that were used are settled on
  * the way.
  */
-static bool evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
+static bool __attribute__((noinline, cold))
+evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
 {
 	const struct pdn_queue *newcomers = &live[NEWCOMERS].queue;
 
@@ -371,7 +372,7 @@ static bool evict_newcomer(struct pdn_victims *victims, int device, uint32_t kee
 /* This many get another turn in one eviction, which holds the lock all the while. */
 #define MAX_TURNS 256u
 
-static bool evict_settled(struct pdn_victims *victims, int device)
+static bool __attribute__((noinline, cold)) evict_settled(struct pdn_victims *victims, int device)
 {
 	unsigned turns = MAX_TURNS;
 
@@ -416,7 +417,7 @@ static bool evict_idle(struct pdn_victims *victims, int device)
 	       evict_settled(victims, device);
 }
 
-bool pdn_evict_one(struct pdn_victims *victims, int device)
+bool __attribute__((cold)) pdn_evict_one(struct pdn_victims *victims, int device)
 {
 	uint32_t looked = 0;
 
@@ -431,7 +432,7 @@ bool pdn_evict_one(struct pdn_victims *victims, int device)
 
 /* ---- budgets ------------------------------------------------------------------------------ */
 
-uint64_t pdn_max_regions(void)
+uint64_t __attribute__((cold)) pdn_max_regions(void)
 {
 	uint64_t asked = pdn_config()->max_regions;
 	uint64_t capacity = pdn_region_capacity();
@@ -476,7 +477,7 @@ void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 }
 
 /* Lock held. Would it be enough if all idle regions went? It looks no further than it must. */
-static bool is_idle_enough(struct shortage shortage, int place)
+static bool __attribute__((noinline, cold)) is_idle_enough(struct shortage shortage, int place)
 {
 	look_at_held(place);
 	for (uint32_t n = pdn_queues_first(), next; n && !is_none(&shortage); n = next) {
@@ -518,7 +519,7 @@ static bool evict_for_budget(struct want *want, struct shortage shortage)
 }
 
 /* Lock held, and let go of while waiting. false: there is nothing to be done. */
-static bool make_some_room(struct want *want)
+static bool __attribute__((cold)) make_some_room(struct want *want)
 {
 	struct shortage shortage = shortage_for(want->bytes);
 
@@ -535,7 +536,7 @@ static bool make_some_room(struct want *want)
 	return !want->would_wait && pdn_wait_pending(want->deadline);
 }
 
-int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
+int __attribute__((cold)) pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 {
 	struct want want = {.flight = flight, .bytes = bytes};
 	uint64_t most = pdn_config()->max_bytes;
@@ -577,7 +578,7 @@ static bool may_evict(const struct pdn_pressure *pressure)
 	       (pressure->regions < REGIONS_TO_EVICT || pressure->bytes / 2 < pressure->wanted);
 }
 
-bool pdn_evict_for(struct pdn_pressure *pressure)
+bool __attribute__((cold)) pdn_evict_for(struct pdn_pressure *pressure)
 {
 	struct pdn_victims victims = {0};
 	bool again;
@@ -601,7 +602,7 @@ bool pdn_evict_for(struct pdn_pressure *pressure)
 	return again;
 }
 
-uint64_t pdn_idle_bytes(int device, uint64_t enough)
+uint64_t __attribute__((cold)) pdn_idle_bytes(int device, uint64_t enough)
 {
 	uint64_t bytes = 0;
 
@@ -625,7 +626,7 @@ static bool is_worth_trimming(void)
 	       !pdn_dying_any();
 }
 
-bool pdn_idle_is_enough_for(uint64_t bytes)
+bool __attribute__((cold)) pdn_idle_is_enough_for(uint64_t bytes)
 {
 	bool enough;
 
@@ -635,7 +636,7 @@ bool pdn_idle_is_enough_for(uint64_t bytes)
 	return enough;
 }
 
-bool pdn_evict_replaced(const struct pdn_allocation *what)
+bool __attribute__((cold)) pdn_evict_replaced(const struct pdn_allocation *what)
 {
 	struct pdn_victims victims = {0};
 	uint64_t at = what->memory.base;
@@ -655,7 +656,7 @@ bool pdn_evict_replaced(const struct pdn_allocation *what)
 	return pdn_victims_dispatch(&victims) != 0;
 }
 
-void pdn_give_back(uint64_t bytes)
+void __attribute__((cold)) pdn_give_back(uint64_t bytes)
 {
 	for (uint64_t given = 0; given < bytes;) {
 		struct pdn_victims victims = {0};
@@ -672,7 +673,7 @@ void pdn_give_back(uint64_t bytes)
 
 PDN_NOTIFIED(space_wanted, pdn_give_back);
 
-PDN_EXPORT int pindown_flush(void)
+PDN_EXPORT int __attribute__((cold)) pindown_flush(void)
 {
 	PDN_UNCANCELLED;
 	struct pdn_victims victims = {0};

@@ -353,6 +353,11 @@ uint32_t pdn_index_in_shared(uint32_t node, uint64_t begin, uint64_t end)
 	return 0;
 }
 
+uint32_t pdn_index_find(uint64_t addr)
+{
+	return pdn_index_choose(pdn_index_peek(addr), addr);
+}
+
 /*
  * A list is in no order, but a caller that continues from the end of one must not have passed
  * another.

@@ -79,7 +79,10 @@ static inline void pdn_occupied_add(uint32_t change)
 			 __ATOMIC_RELEASE);
 }
 
-/* ---- the tree, here for pdn_index_find() to be inlined -------------------------------------- */
+/* The only region that can hold addr, or 0. It need not hold it: compare with its base and end. */
+uint32_t pdn_index_find(uint64_t addr);
+
+/* ---- the tree, here for pdn_index_peek() to be inlined -------------------------------------- */
 
 /*
  * 48 bits of address: 11 for the root, 16 for a block of 2 MiB, 5 for a page in it, and 16 within
@@ -156,12 +159,6 @@ static inline uint32_t pdn_index_choose(uint32_t found, uint64_t addr)
 	if (__builtin_expect(found & PDN_SHARED_TAG, 0))
 		return pdn_index_in_shared(found & ~PDN_SHARED_TAG, addr, addr + 1);
 	return found;
-}
-
-/* The only region that can hold addr, or 0. It need not hold it: compare with its base and end. */
-static inline uint32_t pdn_index_find(uint64_t addr)
-{
-	return pdn_index_choose(pdn_index_peek(addr), addr);
 }
 
 #endif

@@ -109,7 +109,7 @@ static inline void begin_end(struct pdn_victims *victims, uint32_t number,
 }
 
 /* Why it ends is more than the reason says. true: its free was missed. */
-static bool __attribute__((noinline)) mark(struct pdn_victims *victims, uint32_t number)
+static bool __attribute__((noinline, cold)) mark(struct pdn_victims *victims, uint32_t number)
 {
 	struct pindown_region *region = &pdn_regions[number];
 	bool missed = victims->missed && !pdn_region_is_volatile(region);
@@ -138,7 +138,8 @@ static inline __attribute__((always_inline)) void add(struct pdn_victims *victim
 	PDN_POINT(END_UNLINKED, region->base);
 }
 
-void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
+void __attribute__((cold))
+pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
 {
 	add(victims, number, reason);
 }
@@ -239,7 +240,7 @@ static void sweep_end(struct sweep *sweep)
 /* ---- kept regions --------------------------------------------------------------------------- */
 
 /* Lock held, and as exact as pdn_region_in_use(): is any of its objects held? Or itself, too? */
-static inline bool objects_hold(uint32_t number)
+static inline __attribute__((always_inline)) bool objects_hold(uint32_t number)
 {
 	return pdn_objects_hold(number, pdn_regions[number].reason);
 }
@@ -297,7 +298,7 @@ void pdn_stop_awaiting(uint32_t number)
  * From here on it is this thread's, as after pdn_victims_add(). At once, and not only just before
  * the unpin: its last holder may now free the memory, and that free has to wait.
  */
-bool pdn_region_take_kept(uint32_t number)
+bool __attribute__((cold)) pdn_region_take_kept(uint32_t number)
 {
 	if (!is_kept_for_nobody(number))
 		return false;
@@ -354,7 +355,7 @@ static inline void let_probes_pass(bool alone)
  * It is still in use. A hold of our own keeps it from going away before everyone is notified. That
  * may be the last hold by then, so a free still waits for the region.
  */
-static void keep(uint32_t number)
+static void __attribute__((noinline, cold)) keep(uint32_t number)
 {
 	pdn_hold(pdn_self_or_anonymous(), number);
 	pdn_account_kept(&pdn_regions[number]);
@@ -398,8 +399,8 @@ void pdn_victims_split_some(struct pdn_victims *victims)
  * For eviction, which must leave regions in use alone. No get takes a candidate meanwhile, and a
  * put of one takes the lock; candidates that are held get their state back.
  */
-void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
-			  enum pindown_reason reason)
+void __attribute__((cold))
+pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates, enum pindown_reason reason)
 {
 	struct sweep sweep = {.victims = victims, .reason = reason};
 	struct pdn_columns held;
@@ -532,7 +533,7 @@ static void leave(struct pdn_victims *victims, uint32_t number)
 	pdn_wake_waiters();
 }
 
-static void unpin_after_last_put(struct pdn_victims *victims, uint32_t number)
+static void __attribute__((cold)) unpin_after_last_put(struct pdn_victims *victims, uint32_t number)
 {
 	unpin(number, true);
 	pdn_lock();
@@ -571,7 +572,7 @@ static void tell(const struct pindown_region *region, bool in_use)
 }
 
 /* Everyone has been notified: drop keep()'s hold. `victims` as in leave(). */
-static void let_go(struct pdn_victims *victims, uint32_t number)
+static void __attribute__((noinline, cold)) let_go(struct pdn_victims *victims, uint32_t number)
 {
 	bool last;
 
@@ -636,7 +637,7 @@ static bool ends_in_company(struct pdn_victims *victims, uint32_t number, struct
 	return in_use;
 }
 
-static int __attribute__((noinline)) end_one_by_one(struct pdn_victims *victims)
+static int __attribute__((noinline, cold)) end_one_by_one(struct pdn_victims *victims)
 {
 	struct unpinned unpinned = {.count = 0};
 	bool quiet = is_quiet();
@@ -734,8 +735,9 @@ struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 }
 
 /* Of the allocation that holds scope->begin: the first region there or behind is its, or none. */
-static void collect_windows(const struct pdn_scope *scope, struct pdn_victims *victims,
-			    enum pindown_reason reason)
+static void __attribute__((noinline, cold))
+collect_windows(const struct pdn_scope *scope, struct pdn_victims *victims,
+		enum pindown_reason reason)
 {
 	uint64_t at = scope->begin, before = 0;
 	uint32_t number;
@@ -795,8 +797,9 @@ static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *vict
 	sweep_end(&sweep);
 }
 
-static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
-			     enum pindown_reason reason)
+static void __attribute__((noinline, cold))
+collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
+		 enum pindown_reason reason)
 {
 	struct sweep sweep = {.victims = victims, .reason = reason};
 
@@ -834,7 +837,7 @@ static bool is_under(uint32_t number, const struct pdn_scope *scope)
 	return pdn_scope_covers(scope, &memory);
 }
 
-static bool __attribute__((noinline)) is_dying_under(const struct pdn_scope *scope)
+static bool __attribute__((noinline, cold)) is_dying_under(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
 
@@ -867,7 +870,7 @@ bool pdn_dying_any(void)
 }
 
 /* The regions of its lists, too, stay pinned and unsettled. */
-void pdn_dying_drop_own(void)
+void __attribute__((cold)) pdn_dying_drop_own(void)
 {
 	uint32_t me = pdn_my_tid();
 	struct pdn_victims **v = &ending;
@@ -888,7 +891,7 @@ void pdn_dying_drop_own(void)
  * wait ends at a deadline: two threads that free inside subscribers' callbacks could wait for each
  * other.
  */
-static void wait_for_others(const struct pdn_scope *scope)
+static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_scope *scope)
 {
 	static bool said;
 	uint64_t deadline = pdn_race_deadline();
@@ -977,7 +980,8 @@ static void keep_again(uint32_t number)
 }
 
 /* Of a region that was dying already, the caller that this is nested in lets go. */
-void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
+void __attribute__((cold))
+pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	uint32_t number;
 	bool awaits;
@@ -1114,7 +1118,7 @@ static void __attribute__((cold)) forsake(void)
 
 PDN_NOTIFIED(thread_quits, forsake);
 
-void pdn_end_fork_child(void)
+void __attribute__((cold)) pdn_end_fork_child(void)
 {
 	ending = NULL;
 	dying = awaiting = (struct pdn_queue){0};

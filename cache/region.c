@@ -250,6 +250,11 @@ void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *
 	}
 }
 
+uint64_t __attribute__((noinline, cold)) pdn_region_piece_base(const struct pindown_region *region)
+{
+	return pdn_rest_of(region)->pin_base;
+}
+
 struct pdn_pin __attribute__((noinline)) pdn_region_pin(const struct pindown_region *region)
 {
 	struct pdn_pin pin;

@@ -171,12 +171,15 @@ static inline void *pdn_region_pool(const struct pindown_region *region)
 	return pdn_region_flags(region) & PDN_REGION_POOL ? region->owner : NULL;
 }
 
+/* The base of the pin of a region that is a piece of an allocation. */
+uint64_t pdn_region_piece_base(const struct pindown_region *region);
+
 /* Whole pages, whose memory ends with the region's. */
 static inline __attribute__((always_inline)) uint64_t
 pdn_region_pin_base(const struct pindown_region *region)
 {
 	if (__builtin_expect(pdn_region_flags(region) & PDN_REGION_PIECE, 0))
-		return pdn_rest_of(region)->pin_base;
+		return pdn_region_piece_base(region);
 	return region->base & -(uint64_t)PINDOWN_PAGE_SIZE;
 }
 

@@ -68,7 +68,7 @@ extern struct pindown_object *pdn_objects; /* [0] is never used */
  * have no objects at all: their table then does not exist, and only the pointer to it is read.
  * Relaxed: objects are linked with a region under the lock, and the region is ended under it.
  */
-static inline uint32_t pdn_first_object(uint32_t region)
+static inline __attribute__((always_inline)) uint32_t pdn_first_object(uint32_t region)
 {
 	return __atomic_load_n(&pdn_objects, __ATOMIC_RELAXED)
 		       ? __atomic_load_n(&pdn_objects_of[region], __ATOMIC_RELAXED)
@@ -340,7 +340,8 @@ static inline void pdn_objects_unlink(uint32_t region, enum pindown_reason reaso
  * pinned? Objects that will be revoked don't.
  */
 bool pdn_objects_some_hold(uint32_t region, enum pindown_reason reason);
-static inline bool pdn_objects_hold(uint32_t region, enum pindown_reason reason)
+static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t region,
+								   enum pindown_reason reason)
 {
 	return pdn_first_object(region) && pdn_objects_some_hold(region, reason);
 }

@@ -39,7 +39,13 @@ static inline __attribute__((always_inline)) uint64_t out(const struct call *cal
 		memcpy(&number, p, size); /* both processors are little-endian */
 	return number;
 }
-#define OUT(call, p) out(call, p, sizeof(*(p)))
+
+/* The same, once for all calls that are made seldom. */
+static uint64_t __attribute__((noinline, cold))
+small_out(const struct call *call, const void *p, size_t size)
+{
+	return out(call, p, size);
+}
 
 static inline uint64_t first_bytes(const struct call *call, const CUuuid *id)
 {
@@ -256,7 +262,8 @@ static inline void granularity_found(struct call *call, size_t *granularity,
 static inline uint64_t created_handle(const struct call *call,
 				      const CUmemGenericAllocationHandle *handle)
 {
-	return OUT(call, handle) | (call->asked ? PDN_TRACE_MADE_CAPABLE : 0);
+	return small_out(call, handle, sizeof(*handle)) |
+	       (call->asked ? PDN_TRACE_MADE_CAPABLE : 0);
 }
 
 /* ---- memory on a stream ------------------------------------------------------------------ */

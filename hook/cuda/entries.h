@@ -14,31 +14,30 @@
 /*
  * Rows are of three kinds, by the name of their symbol; each kind has entries of its own.
  *
- * Often: a call that programs make all the time, or whose row changes an argument
- * (PINDOWN_RDMA_CAPABLE). It has a function of its own in C, to which the entry hands the real
- * function, as one more argument behind those of the row. So such a row has at most 5 arguments: 6
- * are passed in registers on each processor that pindown supports.
+ * Often: a call that programs make all the time. It has a function of its own in C, to which the
+ * entry hands the real function, as one more argument behind those of the row. So such a row has at
+ * most 5 arguments: 6 are passed in registers on each processor that pindown supports.
  */
-#define PDN_OFTEN_cuMemAlloc_v2			~, 1
-#define PDN_OFTEN_cuMemFree_v2			~, 1
-#define PDN_OFTEN_cuMemAllocAsync		~, 1
-#define PDN_OFTEN_cuMemAllocAsync_ptsz		~, 1
-#define PDN_OFTEN_cuMemAllocFromPoolAsync	~, 1
-#define PDN_OFTEN_cuMemAllocFromPoolAsync_ptsz	~, 1
-#define PDN_OFTEN_cuMemFreeAsync		~, 1
-#define PDN_OFTEN_cuMemFreeAsync_ptsz		~, 1
-#define PDN_OFTEN_cuGraphLaunch			~, 1
-#define PDN_OFTEN_cuGraphLaunch_ptsz		~, 1
-#define PDN_OFTEN_cuMemCreate			~, 1
-#define PDN_OFTEN_cuMemGetAllocationGranularity ~, 1
+#define PDN_OFTEN_cuMemAlloc_v2		       ~, 1
+#define PDN_OFTEN_cuMemFree_v2		       ~, 1
+#define PDN_OFTEN_cuMemAllocAsync	       ~, 1
+#define PDN_OFTEN_cuMemAllocAsync_ptsz	       ~, 1
+#define PDN_OFTEN_cuMemAllocFromPoolAsync      ~, 1
+#define PDN_OFTEN_cuMemAllocFromPoolAsync_ptsz ~, 1
+#define PDN_OFTEN_cuMemFreeAsync	       ~, 1
+#define PDN_OFTEN_cuMemFreeAsync_ptsz	       ~, 1
+#define PDN_OFTEN_cuGraphLaunch		       ~, 1
+#define PDN_OFTEN_cuGraphLaunch_ptsz	       ~, 1
 
 /*
- * In memory: an argument is a structure or beyond the sixth, and may be passed in memory. Bodies in
- * C read it.
+ * In memory: an argument is a structure or beyond the sixth, and may be passed in memory, or the row
+ * changes an argument (PINDOWN_RDMA_CAPABLE). Bodies in C read it.
  */
-#define PDN_IN_MEMORY_cuIpcOpenMemHandle    ~, 1
-#define PDN_IN_MEMORY_cuIpcOpenMemHandle_v2 ~, 1
-#define PDN_IN_MEMORY_cuMulticastBindMem_v2 ~, 1
+#define PDN_IN_MEMORY_cuIpcOpenMemHandle	    ~, 1
+#define PDN_IN_MEMORY_cuIpcOpenMemHandle_v2	    ~, 1
+#define PDN_IN_MEMORY_cuMulticastBindMem_v2	    ~, 1
+#define PDN_IN_MEMORY_cuMemCreate		    ~, 1
+#define PDN_IN_MEMORY_cuMemGetAllocationGranularity ~, 1
 
 /* Seldom: all others. They share one function, which gets the arguments as an array of words. */
 #define PDN_WORDS 6

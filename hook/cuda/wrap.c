@@ -13,6 +13,12 @@
 /* Inlined always, so that `call` is in registers in the rows of calls that are made often. */
 #define FAST static inline __attribute__((always_inline))
 
+/* Only a trace asks for it. */
+static uint64_t __attribute__((noinline, cold)) now(void)
+{
+	return pdn_ticks();
+}
+
 /* `real` is NULL if it is not known yet; see below. */
 FAST void fast_enters(struct call *call, enum pdn_call row, void *real, const void *caller)
 {
@@ -29,13 +35,13 @@ FAST void fast_begins(struct call *call)
 {
 	call->begun = call->ended = 0;
 	if (pdn_tracing(PDN_EV_CALL))
-		call->begun = pdn_ticks();
+		call->begun = now();
 }
 
 FAST void fast_returns(struct call *call)
 {
 	if (PDN_UNLIKELY(call->begun))
-		call->ended = pdn_ticks();
+		call->ended = now();
 	pdn_caught_done(call);
 }
 
@@ -95,6 +101,8 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 
 /* ---- calls that are made often --------------------------------------------------------------- */
 
+#define OUT(call, p) out(call, p, sizeof(*(p)))
+
 /* Both entries of a row come here, with the program's own return address. */
 #define OFTEN(symbol, params, ...)                                                      \
 	CUresult pdn_caught_##symbol(PDN_LIST params, void *real);                      \
@@ -109,7 +117,11 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 #include "hook/cuda/entrypoints.def"
 #undef X
 
+#undef OUT
+
 /* ---- calls with an argument in memory -------------------------------------------------------- */
+
+#define OUT(call, p) small_out(call, p, sizeof(*(p)))
 
 /* The real functions are loaded relaxed: see loader/watched.h. */
 #define BODY(road, symbol, params, args)                                                          \
@@ -159,6 +171,13 @@ struct traced {
 	uint64_t addr, size, extra;
 };
 
+/* Each is 0 already: the rows in which it always is take no room. */
+#define SET(value, expression)                                              \
+	do {                                                                \
+		if (!__builtin_constant_p(expression) || (expression) != 0) \
+			value = NUMBER(expression);                         \
+	} while (0)
+
 #define PART static inline __attribute__((always_inline, unused)) void
 #define SELDOM(symbol, params, args, before, after, address, length, more)                   \
 	struct words_of_##symbol {                                                           \
@@ -171,9 +190,9 @@ struct traced {
 	PART after_##symbol(const struct call *call, struct traced *traced, PDN_LIST params) \
 	{                                                                                    \
 		after;                                                                       \
-		traced->addr = NUMBER(address);                                              \
-		traced->size = NUMBER(length);                                               \
-		traced->extra = NUMBER(more);                                                \
+		SET(traced->addr, address);                                                  \
+		SET(traced->size, length);                                                   \
+		SET(traced->extra, more);                                                    \
 	}
 #define X(symbol, base, version, flavour, params, args, group, ...) \
 	PDN_OF_KIND(symbol, NO_CODE, NO_CODE, SELDOM)(symbol, params, args, __VA_ARGS__)
@@ -232,7 +251,7 @@ by_words *pdn_seldom(enum pdn_call row, void *real, uint64_t words[PDN_WORDS], c
 __attribute__((used, cold)) by_words *pdn_seldom(enum pdn_call row, void *real,
 						 uint64_t words[PDN_WORDS], const void *caller)
 {
-	struct traced traced;
+	struct traced traced = {0};
 	struct call call;
 
 	small_enters(&call, row, real, caller);

@@ -59,6 +59,12 @@ static void offer_list(const struct typed *typed, const char *const *values)
 		offer(typed, *values, NULL);
 }
 
+static void offer_choices(const struct typed *typed, const char *choices)
+{
+	for (; choices && *choices; choices = pdn_next_choice(choices))
+		offer(typed, choices, NULL);
+}
+
 static void offer_events(const struct typed *typed)
 {
 	for (unsigned event = 0; event < PDN_EV_LOST; event++)
@@ -94,7 +100,7 @@ static bool offer_variable(const struct typed *typed, const char *option)
 	for (unsigned i = 0; i < pdn_variable_count; i++) {
 		if (strcmp(pdn_options[i].option, option) != 0)
 			continue;
-		offer_list(typed, pdn_variables[i].choices);
+		offer_choices(typed, pdn_variables[i].choices);
 		if (strcmp(pdn_options[i].argument, "FILE") == 0)
 			puts(":files");
 		if (strcmp(option, "events") == 0) {

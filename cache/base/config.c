@@ -26,14 +26,15 @@ enum kind { SWITCH, CHOICE, BYTES, COUNT, FRAMES, FILE_NAME, EVENTS };
 #define PDN_KIND_EVENTS EVENTS
 
 /* Each in the order of its enum. */
-static const char *const pdn_backend_choices[] = {"auto",   "kmod", "kmod-persistent",
-						  "dmabuf", "none", NULL};
-static const char *const pdn_mapping_choices[] = {"auto", "default", "pcie", NULL};
-static const char *const pdn_verify_choices[] = {"auto", "always", "never", NULL};
-static const char *const pdn_held_choices[] = {"keep", "warn", "revoke", NULL};
-static const char *const pdn_log_choices[] = {"quiet", "error", "warn", "info", "debug", NULL};
-static const char *const pdn_deepbind_choices[] = {"clear", "keep", NULL};
-static const char *const pdn_verbs_choices[] = {"0", "1", "exact", NULL};
+static const char pdn_backend_choices[] = "auto\0kmod\0kmod-persistent\0dmabuf\0none\0";
+static const char pdn_mapping_choices[] = "auto\0default\0pcie\0";
+static const char pdn_verify_choices[] = "auto\0always\0never\0";
+static const char pdn_held_choices[] = "keep\0warn\0revoke\0";
+static const char pdn_log_choices[] = "quiet\0error\0warn\0info\0debug\0";
+static const char pdn_deepbind_choices[] = "clear\0keep\0";
+static const char pdn_verbs_choices[] = "0\0"
+					"1\0"
+					"exact\0";
 
 const struct pdn_variable pdn_variables[] = {
 #define PDN_VARIABLE(name, member, kind, choices, default_value, option, argument, help) \
@@ -145,9 +146,9 @@ const char *pdn_variable_accepts(const struct pdn_variable *variable, char *text
 		break;
 	case CHOICE:
 		append(text, capacity, "one of ");
-		for (const char *const *name = variable->choices; *name; name++) {
+		for (const char *name = variable->choices; *name; name = pdn_next_choice(name)) {
 			append(text, capacity, name == variable->choices ? "" : ", ");
-			append(text, capacity, *name);
+			append(text, capacity, name);
 		}
 		break;
 	case BYTES:
@@ -186,10 +187,10 @@ static bool parse_switch(const char *text, bool *out)
 	return true;
 }
 
-static bool parse_choice(const char *text, const char *const *choices, unsigned *out)
+static bool parse_choice(const char *text, const char *choice, unsigned *out)
 {
-	for (unsigned i = 0; choices[i]; i++) {
-		if (strcmp(text, choices[i]) == 0) {
+	for (unsigned i = 0; *choice; i++, choice = pdn_next_choice(choice)) {
+		if (strcmp(text, choice) == 0) {
 			*out = i;
 			return true;
 		}

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum pdn_backend_choice {
 	PDN_BACKEND_AUTO,
@@ -96,10 +97,15 @@ struct pdn_variable {
 	char name[24], default_value[9];
 	uint8_t kind;
 	uint16_t offset;
-	const char *const *choices;
+	const char *choices; /* one after the other, each ended by a zero; an empty one is last */
 };
 extern const struct pdn_variable pdn_variables[];
 extern const unsigned pdn_variable_count;
+
+static inline const char *pdn_next_choice(const char *choice)
+{
+	return choice + strlen(choice) + 1;
+}
 
 /* The same rows for `pindown run` and the manual; the library does not have them (options.c). */
 struct pdn_option {

@@ -2,7 +2,7 @@
 /* The names of the events that a trace can have. */
 #include "cache/base/event.h"
 
-const char *const pdn_event_names[] = {
+const char pdn_event_names[][12] = {
 	[PDN_EV_CALL] = "call",		[PDN_EV_PIN] = "pin",
 	[PDN_EV_UNPIN] = "unpin",	[PDN_EV_HIT] = "hit",
 	[PDN_EV_EVICT] = "evict",	[PDN_EV_INVALIDATE] = "invalidate",

@@ -40,7 +40,10 @@ enum pdn_event {
 /* In the extra of cuMemCreate, beside the handle: pindown has set gpuDirectRDMACapable. */
 #define PDN_TRACE_MADE_CAPABLE (1ull << 63)
 
-/* "call", "pin", ... by enum pdn_event, "lost" included. */
-extern const char *const pdn_event_names[];
+/*
+ * "call", "pin", ... by enum pdn_event, "lost" included. Of a fixed size, since a pointer needs a
+ * relocation in each process.
+ */
+extern const char pdn_event_names[][12];
 
 #endif

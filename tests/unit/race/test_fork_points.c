@@ -152,6 +152,18 @@ static void ends_all_held(void)
 	end_with_held((1u << MEMORIES) - 1);
 }
 
+static void flushes(void)
+{
+	pindown_region *regions[MEMORIES];
+
+	get_all(regions);
+	for (unsigned i = 1; i < MEMORIES; i++)
+		pindown_put(regions[i]);
+	pindown_flush();
+	pindown_put(regions[0]);
+	pindown_flush();
+}
+
 static void frees_one(void)
 {
 	get_and_put(AT(0), 1);
@@ -169,8 +181,9 @@ static void frees_one_held(void)
 	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 }
 
-static void (*const steps[])(void) = {ends_idle,     ends_the_last_held, ends_the_first_held,
-				      ends_all_held, frees_one,		 frees_one_held};
+static void (*const steps[])(void) = {
+	ends_idle, ends_the_last_held, ends_the_first_held, ends_all_held,
+	flushes,   frees_one,	       frees_one_held};
 #define STEPS (sizeof(steps) / sizeof(steps[0]))
 
 static void child_goes_on(void)

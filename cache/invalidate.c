@@ -578,6 +578,10 @@ static void __attribute__((noinline, cold)) let_go(struct pdn_victims *victims, 
 
 	PDN_POINT(END_LETTING_GO, pdn_region_base_now(number));
 	pdn_lock();
+	if (is_abandoned(number)) { /* a signal handler has forked, and this is the child */
+		pdn_unlock();
+		return;
+	}
 	pdn_unhold(pdn_self_or_anonymous(), number);
 	last = is_kept_for_nobody(number);
 	if (last) {

@@ -207,7 +207,7 @@ void pdn_flight_begin(struct pdn_flight *flight)
 {
 	flight->known = flight->disturbed = flight->lost = false;
 	flight->reserved = 0;
-	flight->thread = pdn_self();
+	flight->tid = pdn_my_tid();
 	flight->pin = NULL;
 	flight->next = __atomic_load_n(&pdn_flights, __ATOMIC_RELAXED);
 	while (!__atomic_compare_exchange_n(&pdn_flights, &flight->next, flight, true,
@@ -263,14 +263,14 @@ static void set_lost(struct pdn_flight *flight)
 
 bool pdn_flights_mark_lost(const struct pdn_scope *scope)
 {
-	const struct pdn_thread *self = pdn_self();
+	uint32_t me = pdn_my_tid();
 	bool others = false;
 
 	for (struct pdn_flight *f = latest(); f; f = f->next) {
 		f->disturbed |= !f->known;
 		if (pins(f, scope)) {
 			set_lost(f);
-			others |= f->thread != self;
+			others |= f->tid != me;
 		}
 	}
 	return others;
@@ -285,10 +285,10 @@ void pdn_flights_mark_known_lost(const struct pdn_scope *scope)
 
 bool pdn_flights_under(const struct pdn_scope *scope)
 {
-	const struct pdn_thread *self = pdn_self();
+	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
-		if (f->lost && f->thread != self && pins(f, scope))
+		if (f->lost && f->tid != me && pins(f, scope))
 			return true;
 	return false;
 }
@@ -302,7 +302,7 @@ static bool pins_overlap(const struct pdn_pin *a, const struct pdn_pin *b)
 bool pdn_flight_is_duplicate(const struct pdn_flight *flight)
 {
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
-		if (f != flight && f->known && f->thread != flight->thread &&
+		if (f != flight && f->known && f->tid != flight->tid &&
 		    f->memory.base < flight->memory.end && flight->memory.base < f->memory.end &&
 		    pins_overlap(f->pin, flight->pin))
 			return true;
@@ -311,11 +311,11 @@ bool pdn_flight_is_duplicate(const struct pdn_flight *flight)
 
 void pdn_flights_drop_own(void)
 {
-	const struct pdn_thread *self = pdn_self();
+	uint32_t me = pdn_my_tid();
 
 	for (struct pdn_flight *f = latest(), *next; f; f = next) {
 		next = f->next;
-		if (f->thread == self)
+		if (f->tid == me)
 			pdn_flight_end(f);
 	}
 }
@@ -343,10 +343,10 @@ uint64_t pdn_flights_reserved(uint32_t *count)
 /* Not this thread's own, which it may be in the middle of: it would wait for itself. */
 bool pdn_flights_of_others_reserve(void)
 {
-	const struct pdn_thread *self = pdn_self();
+	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
-		if (f->reserved && f->thread != self)
+		if (f->reserved && f->tid != me)
 			return true;
 	return false;
 }

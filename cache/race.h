@@ -102,12 +102,12 @@ struct pdn_flight {
 	struct pdn_memory memory; /* once it is known */
 	uint64_t reserved;	  /* bytes of the budget that it has taken */
 	uint64_t max_dmabufs; /* the owner's limit: with this many open it must not open another */
-	struct pdn_thread *thread;
-	struct pdn_pin *pin; /* or NULL; a child that is forked meanwhile abandons it */
-	bool nowait;	     /* set by its owner before it begins: PINDOWN_GET_NOWAIT */
-	bool known;	     /* memory has been filled in */
-	bool disturbed;	     /* a free of any memory began before that */
-	bool lost;	     /* a free of the memory began after that: the pin must not be used */
+	uint32_t tid;	      /* its thread's, which need not have a record */
+	struct pdn_pin *pin;  /* or NULL; a child that is forked meanwhile abandons it */
+	bool nowait;	      /* set by its owner before it begins: PINDOWN_GET_NOWAIT */
+	bool known;	      /* memory has been filled in */
+	bool disturbed;	      /* a free of any memory began before that */
+	bool lost;	      /* a free of the memory began after that: the pin must not be used */
 };
 
 /* A look without the lock, to give up early. Under it, `lost` is the truth. */

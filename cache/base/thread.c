@@ -408,8 +408,8 @@ struct pdn_thread *pdn_thread_attach(void)
 	sigset_t signals;
 	int saved = errno;
 
+	hold_signals(&signals); /* first: a handler would wait for what this thread begins once */
 	pthread_once(&once, init_once);
-	hold_signals(&signals);
 	/* Since it was looked for, a signal handler may have taken one for this thread. */
 	self = pdn_self_tls ? pdn_self_tls : begin_thread();
 	let_signals_in(&signals);

@@ -91,6 +91,13 @@ static void prepare_an_object(void)
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
 }
 
+static void prepare_a_held_object(void)
+{
+	prepare_memory();
+	ck_assert_int_eq(pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &object),
+			 PINDOWN_OK);
+}
+
 static void stepped_get(void)
 {
 	step_from_here();
@@ -230,6 +237,18 @@ END_TEST
 START_TEST(in_a_free)
 {
 	run_forks("in a free", prepare_a_region, stepped_free);
+}
+END_TEST
+
+START_TEST(in_a_free_of_held_memory)
+{
+	run_forks("in a free of held memory", prepare_a_held_region, stepped_free);
+}
+END_TEST
+
+START_TEST(in_a_free_under_a_held_object)
+{
+	run_forks("in a free under a held object", prepare_a_held_object, stepped_free);
 }
 END_TEST
 
@@ -414,6 +433,8 @@ int main(void)
 	tcase_add_test(tc, in_a_put);
 	tcase_add_test(tc, in_the_last_put);
 	tcase_add_test(tc, in_a_free);
+	tcase_add_test(tc, in_a_free_of_held_memory);
+	tcase_add_test(tc, in_a_free_under_a_held_object);
 	tcase_add_test(tc, in_a_flush);
 	tcase_add_test(tc, in_an_attach);
 	tcase_add_test(tc, in_an_owners_end);

@@ -5,9 +5,11 @@
  * and in instructions.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -47,6 +49,41 @@ static unsigned walked(void)
 		count++;
 	return count;
 }
+
+/* ---- the first thread of all ---- */
+
+static bool first_call_is_to_be_interrupted;
+static unsigned gets_in_handler;
+
+static void get_in_handler(int signal)
+{
+	(void)signal;
+	get_and_put(AT(0), 1);
+	gets_in_handler++;
+}
+
+/* The cache's own comes once, as it begins. */
+int pthread_key_create(pthread_key_t *key, void (*destructor)(void *))
+{
+	int (*real)(pthread_key_t *, void (*)(void *));
+
+	*(void **)&real = dlsym(RTLD_NEXT, "pthread_key_create");
+	if (first_call_is_to_be_interrupted) {
+		first_call_is_to_be_interrupted = false;
+		raise(SIGUSR1);
+	}
+	return real(key, destructor);
+}
+
+START_TEST(a_signal_in_the_first_call_of_all)
+{
+	ck_assert(signal(SIGUSR1, get_in_handler) != SIG_ERR);
+	fake_alloc(AT(0), MIB(1), FAKE_LINEAR);
+	first_call_is_to_be_interrupted = true;
+	get_and_put(AT(0), 1);
+	ck_assert_uint_eq(gets_in_handler, 1);
+}
+END_TEST
 
 /* ---- threads that are all there at once ---- */
 
@@ -724,6 +761,7 @@ int main(void)
 	/* Destructors run in the order of their keys: this one's before pindown's. */
 	if (pthread_key_create(&before_pindowns, exit_in_steps) != 0)
 		return 1;
+	tcase_add_test(tc, a_signal_in_the_first_call_of_all);
 	tcase_add_test(tc, records_of_threads_that_ended_are_not_walked);
 	tcase_add_test(tc, one_that_lives_on_does_not_keep_the_others);
 	if (CAN_STEP)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
+ * Forks by a signal handler at the cache's points (cache/base/test_point.h).
+ *
  * A thread waits, with the lock held, for another thread's hit, and just then a signal handler of
  * it forks. The child does not have the other thread, so that hit never ends there. The cache
  * is built with points (cache/base/test_point.h).
@@ -14,10 +16,21 @@
 static bool hit_is_to_stop, end_is_to_wait;
 static struct gate hit_has_stopped, hit_may_go_on, end_looks;
 static pid_t child = -1, parent;
+static int fork_at = -1; /* a point, or none */
+
+/* As a signal handler that runs just there. */
+static void fork_at_point(enum pdn_point point)
+{
+	if ((int)point != fork_at)
+		return;
+	fork_at = -1;
+	child = fork();
+}
 
 void pdn_point(enum pdn_point point, uint64_t addr)
 {
 	(void)addr;
+	fork_at_point(point);
 	if (point == PDN_POINT_HIT_ANNOUNCED && hit_is_to_stop) {
 		hit_is_to_stop = false;
 		gate_open(&hit_has_stopped);
@@ -84,6 +97,145 @@ START_TEST(a_fork_while_a_free_waits_for_a_hit)
 }
 END_TEST
 
+/* ---- a fork at each point ------------------------------------------------------------------- */
+
+/*
+ * A signal handler may fork anywhere. Both processes go on from there: the child finds that what it
+ * was in the middle of is its parent's, and then uses the cache on its own.
+ */
+#define MEMORIES 3
+
+static void note_end(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what;
+	++*(unsigned *)arg;
+}
+
+static void get_all(pindown_region *regions[MEMORIES])
+{
+	for (unsigned i = 0; i < MEMORIES; i++)
+		ck_assert_int_eq(pindown_get(AT(i), 1, 0, &regions[i]), PINDOWN_OK);
+}
+
+/* Of the regions, those in `held` stay so when all end together; then they are put. */
+static void end_with_held(unsigned held)
+{
+	pindown_region *regions[MEMORIES];
+
+	get_all(regions);
+	for (unsigned i = 0; i < MEMORIES; i++)
+		if (!(held & 1u << i))
+			pindown_put(regions[i]);
+	pindown_invalidate(AT(0), MIB(16) * MEMORIES);
+	for (unsigned i = 0; i < MEMORIES; i++)
+		if (held & 1u << i)
+			pindown_put(regions[i]);
+}
+
+static void ends_idle(void)
+{
+	end_with_held(0);
+}
+
+static void ends_the_last_held(void)
+{
+	end_with_held(1u << (MEMORIES - 1));
+}
+
+static void ends_the_first_held(void)
+{
+	end_with_held(1);
+}
+
+static void ends_all_held(void)
+{
+	end_with_held((1u << MEMORIES) - 1);
+}
+
+static void flushes(void)
+{
+	pindown_region *regions[MEMORIES];
+
+	get_all(regions);
+	for (unsigned i = 1; i < MEMORIES; i++)
+		pindown_put(regions[i]);
+	pindown_flush();
+	pindown_put(regions[0]);
+	pindown_flush();
+}
+
+static void frees_one(void)
+{
+	get_and_put(AT(0), 1);
+	watched_free(AT(0));
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+}
+
+static void frees_one_held(void)
+{
+	pindown_region *region;
+
+	ck_assert_int_eq(pindown_get(AT(0), 1, 0, &region), PINDOWN_OK);
+	watched_free(AT(0));
+	pindown_put(region);
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+}
+
+static void (*const steps[])(void) = {
+	ends_idle, ends_the_last_held, ends_the_first_held, ends_all_held,
+	flushes,   frees_one,	       frees_one_held};
+#define STEPS (sizeof(steps) / sizeof(steps[0]))
+
+static void child_goes_on(void)
+{
+	alarm(20);
+	uses_the_cache(NULL);
+	_exit(0);
+}
+
+/* true: the point was reached. */
+static bool forks_at(enum pdn_point point, void (*step)(void))
+{
+	child = -1;
+	fork_at = (int)point;
+	step();
+	fork_at = -1;
+	if (getpid() != parent)
+		child_goes_on();
+	if (child == -1)
+		return false;
+	reap(child);
+	return true;
+}
+
+static void forks_at_all_points(void (*step)(void), unsigned least)
+{
+	unsigned reached = 0;
+
+	parent = getpid();
+	for (unsigned i = 0; i < MEMORIES; i++)
+		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
+	for (unsigned point = 0; point < PDN_POINT_COUNT; point++)
+		reached += forks_at((enum pdn_point)point, step);
+	ck_assert_uint_ge(reached, least);
+}
+
+START_TEST(forks_at_each_point)
+{
+	forks_at_all_points(steps[_i], 12);
+}
+END_TEST
+
+START_TEST(forks_at_each_point_with_a_subscriber)
+{
+	unsigned ends = 0;
+
+	ck_assert_int_ge(pindown_subscribe(note_end, &ends), 0);
+	forks_at_all_points(steps[_i], 12);
+	ck_assert_uint_ge(ends, PDN_POINT_COUNT);
+}
+END_TEST
+
 /* The scripted driver's fork handlers would wait for what this thread holds. */
 static void begin_with_cache_handlers(void)
 {
@@ -97,5 +249,7 @@ int main(void)
 	TCase *tc = suite_case(suite, "under the lock", begin_with_cache_handlers, cache_end);
 
 	tcase_add_test(tc, a_fork_while_a_free_waits_for_a_hit);
+	tcase_add_loop_test(tc, forks_at_each_point, 0, (int)STEPS);
+	tcase_add_loop_test(tc, forks_at_each_point_with_a_subscriber, 0, (int)STEPS);
 	return run_suite(suite);
 }

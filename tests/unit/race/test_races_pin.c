@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "cache/driver/driver.h"
@@ -201,6 +202,73 @@ END_TEST
 START_TEST(a_pin_loses_against_a_checkpoint)
 {
 	sweep_losing(end_everything, FAKE_LINEAR);
+}
+END_TEST
+
+/* ---- threads that can get no record ---- */
+
+#define RECORDS_AT_HAND 64 /* of the first block: the others need memory */
+static struct gate has_record, may_end, memory_is_short;
+
+static void take_record_and_stay(void *arg)
+{
+	(void)arg;
+	ck_assert_ptr_nonnull(pdn_self());
+	gate_open(&has_record);
+	gate_wait(&may_end);
+}
+
+static void sweep_without_record(void *arg)
+{
+	(void)arg;
+	gate_wait(&memory_is_short);
+	ck_assert_ptr_null(pdn_self());
+	sweep_losing(free_it, FAKE_LINEAR);
+}
+
+static void do_nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* No more is mapped from here on. A thread gets the stack of one that has ended. */
+static void set_address_space(struct rlimit *before)
+{
+	struct rlimit none;
+
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, before), 0);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = before->rlim_max};
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+}
+
+/* Neither the pinning thread nor the one that frees has a record: they are two all the same. */
+START_TEST(a_pin_loses_against_a_free_and_no_thread_has_a_record)
+{
+	static struct worker stays[RECORDS_AT_HAND - 1];
+	struct worker pins, ends;
+	struct rlimit before_it;
+
+	gate_init(&has_record);
+	gate_init(&may_end);
+	gate_init(&memory_is_short);
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	get_and_put(BASE, 1); /* the tables */
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++) {
+		worker_start(&stays[i], take_record_and_stay, NULL);
+		gate_wait(&has_record);
+	}
+	worker_start(&pins, sweep_without_record, NULL);
+	worker_start(&ends, do_nothing, NULL);
+	worker_join(&ends);
+	set_address_space(&before_it);
+	gate_open(&memory_is_short);
+	worker_join(&pins);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &before_it), 0);
+	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++)
+		gate_open(&may_end);
+	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++)
+		worker_join(&stays[i]);
 }
 END_TEST
 
@@ -810,6 +878,9 @@ int main(void)
 	tcase_add_test(tc, a_pin_loses_against_a_free_that_takes_its_time);
 	tcase_add_test(tc, a_pin_is_not_lost_to_a_free_of_other_memory);
 	tcase_add_test(tc, a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context);
+#if PDN_ASYMMETRIC && !defined(__SANITIZE_ADDRESS__) /* sanitizers need address space */
+	tcase_add_test(tc, a_pin_loses_against_a_free_and_no_thread_has_a_record);
+#endif
 	tc = cache_case(suite, "against what leaves memory there");
 	tcase_add_test(tc, a_pin_finds_what_has_taken_the_place);
 	tcase_add_test(tc, a_pin_survives_a_free_that_fails);

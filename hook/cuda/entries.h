@@ -30,8 +30,8 @@
 #define PDN_OFTEN_cuGraphLaunch_ptsz	       ~, 1
 
 /*
- * In memory: an argument is a structure or beyond the sixth, and may be passed in memory, or the row
- * changes an argument (PINDOWN_RDMA_CAPABLE). Bodies in C read it.
+ * In memory: an argument is a structure or beyond the sixth, and may be passed in memory, or the
+ * row changes an argument (PINDOWN_RDMA_CAPABLE). Bodies in C read it.
  */
 #define PDN_IN_MEMORY_cuIpcOpenMemHandle	    ~, 1
 #define PDN_IN_MEMORY_cuIpcOpenMemHandle_v2	    ~, 1

@@ -138,7 +138,8 @@ LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
 # for a few words, second copies of expressions and of ends of functions, a second unwind table for
 # each function whose rare part lies elsewhere, and the name of the compiler.
 LIB_SMALL := -falign-labels=1 -falign-loops=1 -falign-jumps=1 -fno-tree-vectorize -fno-tree-pre \
-	-fno-reorder-blocks-and-partition --param max-grow-copy-bb-insns=2 -fno-ident
+	-fno-reorder-blocks-and-partition -fno-partial-inlining --param max-grow-copy-bb-insns=2 \
+	-fno-ident
 LIB_SMALL := $(if $(findstring clang,$(CC)),,$(LIB_SMALL))
 $(LIB_OBJ): ALL_CFLAGS += $(LIB_SMALL)
 # The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less

@@ -17,8 +17,7 @@
 
 __thread struct pdn_thread *pdn_self_tls __attribute__((tls_model("initial-exec")));
 
-/* Zero until init_once(), so that the library's file does not hold it. */
-struct pdn_thread pdn_anonymous;
+struct pdn_thread pdn_anonymous = {.counters = &pdn_anonymous.own_counters, .stripe_asked = true};
 
 /*
  * Records are in blocks, each with a word that has a bit for each of its records: set while a
@@ -253,8 +252,6 @@ static void detach(void *record)
 
 static void init_once(void)
 {
-	pdn_anonymous.counters = &pdn_anonymous.own_counters;
-	pdn_anonymous.stripe_asked = true;
 	if (pthread_key_create(&at_thread_exit, detach) != 0)
 		at_thread_exit = (pthread_key_t)-1; /* then end_lost() finds the records */
 	pdn_barrier_init();

@@ -78,6 +78,13 @@ static inline __attribute__((always_inline)) void *find_function(void **slot, co
 #define REAL(name) __atomic_load_n(&driver.name, __ATOMIC_RELAXED)
 #define HAVE(name) find_function((void **)(void *)&driver.name, #name)
 
+/* The same, as a call: where time is no matter, room is. */
+static void *RARE find_rarely(void **slot, const char *name)
+{
+	return find_function(slot, name);
+}
+#define HAVE_RARELY(name) find_rarely((void **)(void *)&driver.name, #name)
+
 /*
  * The three functions that each pin needs have been found: one look serves for all. Relaxed, as
  * above. `forgotten` counts for more.
@@ -86,8 +93,8 @@ static bool has_all;
 
 static bool RARE look_up_all(void)
 {
-	bool found = HAVE(cuPointerGetAttributes) && HAVE(cuPointerGetAttribute) &&
-		     HAVE(cuMemGetAddressRange_v2);
+	bool found = HAVE_RARELY(cuPointerGetAttributes) && HAVE_RARELY(cuPointerGetAttribute) &&
+		     HAVE_RARELY(cuMemGetAddressRange_v2);
 
 	__atomic_store_n(&has_all, found, __ATOMIC_RELAXED);
 	return found;
@@ -163,11 +170,11 @@ bool pdn_driver_sync_memops(uint64_t addr, bool mapped)
 	return result == CUDA_SUCCESS;
 }
 
-int pdn_driver_device_attribute(int attribute, int device)
+int RARE pdn_driver_device_attribute(int attribute, int device)
 {
 	int value = 0;
 
-	if (!HAVE(cuDeviceGetAttribute) ||
+	if (!HAVE_RARELY(cuDeviceGetAttribute) ||
 	    REAL(cuDeviceGetAttribute)(&value, (CUdevice_attribute)attribute, device) !=
 		    CUDA_SUCCESS)
 		return -1;
@@ -192,8 +199,8 @@ static bool RARE retain_primary(struct borrowed *b, int device, CUcontext *prima
 	unsigned flags;
 	int active = 0;
 
-	if (!HAVE(cuDevicePrimaryCtxGetState) || !HAVE(cuDevicePrimaryCtxRetain) ||
-	    !HAVE(cuDevicePrimaryCtxRelease_v2) ||
+	if (!HAVE_RARELY(cuDevicePrimaryCtxGetState) || !HAVE_RARELY(cuDevicePrimaryCtxRetain) ||
+	    !HAVE_RARELY(cuDevicePrimaryCtxRelease_v2) ||
 	    REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || !active ||
 	    REAL(cuDevicePrimaryCtxRetain)(primary, device) != CUDA_SUCCESS)
 		return false;
@@ -205,7 +212,7 @@ static bool RARE retain_primary(struct borrowed *b, int device, CUcontext *prima
 static bool RARE borrow(struct borrowed *b, CUcontext context, int device)
 {
 	*b = (struct borrowed){0};
-	if (!HAVE(cuCtxPushCurrent_v2) || !HAVE(cuCtxPopCurrent_v2))
+	if (!HAVE_RARELY(cuCtxPushCurrent_v2) || !HAVE_RARELY(cuCtxPopCurrent_v2))
 		return false;
 	if (!context && !retain_primary(b, device, &context))
 		return false;
@@ -343,7 +350,7 @@ static bool RARE mapping_at(uint64_t at, const struct attributes *a, struct pdn_
 	       buffer_id(at, id);
 }
 
-uint64_t pdn_driver_mapping_end(uint64_t at, int device)
+uint64_t RARE pdn_driver_mapping_end(uint64_t at, int device)
 {
 	struct attributes a = {.device = device};
 	struct pdn_memory mapping;
@@ -603,16 +610,17 @@ static bool is_current(int device)
 {
 	CUdevice current;
 
-	return HAVE(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS &&
+	return HAVE_RARELY(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&current) == CUDA_SUCCESS &&
 	       current == device;
 }
 
-int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie, int *fd)
+int RARE pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie,
+			   int *fd)
 {
 	struct borrowed borrowed;
 	int result;
 
-	if (!HAVE(cuMemGetHandleForAddressRange))
+	if (!HAVE_RARELY(cuMemGetHandleForAddressRange))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = export_now(base, length, pcie, fd);
 	if (result == CUDA_SUCCESS || (result != CUDA_ERROR_INVALID_CONTEXT && is_current(device)))

@@ -620,9 +620,9 @@ static bool is_empty(const struct pdn_memory *memory)
 }
 
 /*
- * Commit point, under the lock: a free that began since pdn_flight_begin() has marked the flight
- * lost, and a free that begins after this finds the region in the index. On success the flight ends
- * here.
+ * Commit point, under the lock: a free of the memory that has looked since the flight said what it
+ * pins has marked it lost, and a free that begins after this finds the region in the index. On
+ * success the flight ends here.
  */
 static int commit(struct attempt *a)
 {

@@ -17,7 +17,13 @@
  */
 static uint32_t recordless;
 
-#define RECORDLESS (~0u)
+/* Such a free's guard: with the life of the process, as in a child it does not count any more. */
+#define RECORDLESS 0x80000000u
+
+static pdn_guard recordless_guard(void)
+{
+	return RECORDLESS | pdn_thread_life;
+}
 
 bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *memory)
 {
@@ -51,7 +57,7 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 
 	if (!self) {
 		__atomic_fetch_add(&recordless, 1, __ATOMIC_SEQ_CST);
-		return RECORDLESS;
+		return recordless_guard();
 	}
 	if (self->guard_depth == PDN_NO_GUARD_YET)
 		pdn_thread_frees(self);
@@ -67,8 +73,9 @@ void pdn_ended(pdn_guard guard)
 {
 	struct pdn_thread *self = pdn_self_tls;
 
-	if (__builtin_expect(guard == RECORDLESS, 0)) {
-		__atomic_fetch_sub(&recordless, 1, __ATOMIC_SEQ_CST);
+	if (__builtin_expect(guard & RECORDLESS, 0)) {
+		if (guard == recordless_guard())
+			__atomic_fetch_sub(&recordless, 1, __ATOMIC_SEQ_CST);
 		return;
 	}
 	/*

@@ -34,9 +34,9 @@
 	P(EVICT_CHOSEN)	   /* it looked idle (locked) */                                    \
 	P(EVICT_MARKED)	   /* no get takes it meanwhile; before the barrier (locked) */     \
 	P(EVICT_COUNTING)  /* about to see whether it is idle (locked) */                   \
-	P(PIN_BEGUN)	   /* the flight is known; before the barrier */                    \
+	P(PIN_BEGUN)	   /* the flight is in the list; before the barrier */              \
 	P(PIN_DESCRIBED)   /* the driver has answered; guards not looked at yet */          \
-	P(PIN_UNGUARDED)   /* there was none; not announced yet what it pins */             \
+	P(PIN_UNGUARDED)   /* there was none; about to ask for the buffer id */             \
 	P(PIN_ANNOUNCED)   /* about to pin */                                               \
 	P(PIN_PINNED)	   /* about to ask for the buffer id again */                       \
 	P(PIN_SAME)	   /* it was the same; on the way to the lock */                    \

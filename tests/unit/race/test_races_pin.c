@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cache/driver/driver.h"
@@ -19,6 +20,13 @@
 #include "tests/unit/support/cache_test.h"
 
 #define LENGTH MIB(2)
+
+/* Sanitizers map memory all the time. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CAN_REFUSE_MEMORY 0
+#else
+#define CAN_REFUSE_MEMORY 1
+#endif
 
 /* What the other thread does, and what it saw. */
 static struct {
@@ -209,6 +217,7 @@ END_TEST
 
 #define RECORDS_AT_HAND 64 /* of the first block: the others need memory */
 static struct gate has_record, may_end, memory_is_short;
+static struct rlimit usual;
 
 static void take_record_and_stay(void *arg)
 {
@@ -232,21 +241,20 @@ static void do_nothing(void *arg)
 }
 
 /* No more is mapped from here on. A thread gets the stack of one that has ended. */
-static void set_address_space(struct rlimit *before)
+static void map_no_more(void)
 {
 	struct rlimit none;
 
-	ck_assert_int_eq(getrlimit(RLIMIT_AS, before), 0);
-	none = (struct rlimit){.rlim_cur = 0, .rlim_max = before->rlim_max};
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &usual), 0);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = usual.rlim_max};
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
 }
 
-/* Neither the pinning thread nor the one that frees has a record: they are two all the same. */
-START_TEST(a_pin_loses_against_a_free_and_no_thread_has_a_record)
+/* In a thread that gets no record, as all that need no memory are taken. */
+static void run_without_record(void (*fn)(void *))
 {
 	static struct worker stays[RECORDS_AT_HAND - 1];
-	struct worker pins, ends;
-	struct rlimit before_it;
+	struct worker without, ends;
 
 	gate_init(&has_record);
 	gate_init(&may_end);
@@ -258,17 +266,56 @@ START_TEST(a_pin_loses_against_a_free_and_no_thread_has_a_record)
 		worker_start(&stays[i], take_record_and_stay, NULL);
 		gate_wait(&has_record);
 	}
-	worker_start(&pins, sweep_without_record, NULL);
+	worker_start(&without, fn, NULL);
 	worker_start(&ends, do_nothing, NULL);
 	worker_join(&ends);
-	set_address_space(&before_it);
+	map_no_more();
 	gate_open(&memory_is_short);
-	worker_join(&pins);
-	ck_assert_int_eq(setrlimit(RLIMIT_AS, &before_it), 0);
+	worker_join(&without);
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &usual), 0);
 	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++)
 		gate_open(&may_end);
 	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++)
 		worker_join(&stays[i]);
+}
+
+/* Neither the pinning thread nor the one that frees has a record: they are two all the same. */
+START_TEST(a_pin_loses_against_a_free_and_no_thread_has_a_record)
+{
+	run_without_record(sweep_without_record);
+}
+END_TEST
+
+/* The child has a record to give, and nothing is being freed there. */
+static void fork_in_a_free(void *arg)
+{
+	pindown_region *region;
+	pdn_guard guard;
+	pid_t child;
+	int status;
+
+	(void)arg;
+	gate_wait(&memory_is_short);
+	ck_assert_ptr_null(pdn_self());
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	guard = pdn_end_range(BASE + LENGTH, 0);
+	child = fork();
+	if (child == 0) {
+		pdn_fork_child();
+		setrlimit(RLIMIT_AS, &usual);
+		pdn_ended(guard);
+		_exit(-pindown_get(BASE, 1, 0, &region));
+	}
+	pdn_ended(guard);
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	get_and_put(BASE, 1);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+}
+
+START_TEST(a_child_forked_in_a_free_by_a_thread_without_a_record_pins)
+{
+	run_without_record(fork_in_a_free);
 }
 END_TEST
 
@@ -878,9 +925,10 @@ int main(void)
 	tcase_add_test(tc, a_pin_loses_against_a_free_that_takes_its_time);
 	tcase_add_test(tc, a_pin_is_not_lost_to_a_free_of_other_memory);
 	tcase_add_test(tc, a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context);
-#if PDN_ASYMMETRIC && !defined(__SANITIZE_ADDRESS__) /* sanitizers need address space */
-	tcase_add_test(tc, a_pin_loses_against_a_free_and_no_thread_has_a_record);
-#endif
+	if (CAN_REFUSE_MEMORY) {
+		tcase_add_test(tc, a_pin_loses_against_a_free_and_no_thread_has_a_record);
+		tcase_add_test(tc, a_child_forked_in_a_free_by_a_thread_without_a_record_pins);
+	}
 	tc = cache_case(suite, "against what leaves memory there");
 	tcase_add_test(tc, a_pin_finds_what_has_taken_the_place);
 	tcase_add_test(tc, a_pin_survives_a_free_that_fails);

@@ -84,6 +84,9 @@ void pdn_account_pin(const struct pindown_region *region)
 	struct pdn_account *own = changing(region->device);
 	uint64_t bytes = pdn_region_pin_length(region);
 
+	/* The first one of a device chooses a backend for it. */
+	if (!own || !own->pins)
+		pdn_untold_process = true;
 	add_pin(&pdn_total, bytes);
 	if (own)
 		add_pin(own, bytes);
@@ -109,6 +112,7 @@ void pdn_account_unpin(const struct pindown_region *region, bool was_kept)
 	pdn_account_unpins(region->device, 1, bytes);
 	if (!was_kept)
 		return;
+	pdn_untold_process = true;
 	add_no_longer_kept(&pdn_total, bytes);
 	if (has_account(region->device))
 		add_no_longer_kept(&pdn_devices[region->device], bytes);
@@ -119,6 +123,7 @@ void pdn_account_kept(const struct pindown_region *region)
 	struct pdn_account *own = changing(region->device);
 	uint64_t bytes = pdn_region_pin_length(region);
 
+	pdn_untold_process = true;
 	add_kept(&pdn_total, bytes);
 	if (own)
 		add_kept(own, bytes);
@@ -192,6 +197,7 @@ void pdn_account_objects(struct pindown_region *region)
 		return;
 	own = changing(region->device);
 	pdn_region_set_flags(region, region->flags ^ PDN_REGION_OBJECTS);
+	pdn_untold_process = true;
 	add_object_kept(&pdn_total, bytes, kept);
 	if (own)
 		add_object_kept(own, bytes, kept);

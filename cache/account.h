@@ -25,7 +25,8 @@ extern struct pdn_counts {
 
 /*
  * With pdn_stats_changed (base/lock.h): the page for `pindown top` does not have the latest
- * pdn_counts; nor the accounts of these devices, one bit for each.
+ * pdn_counts, or figures of kept regions, or the backend; nor the accounts of these devices, one
+ * bit for each.
  */
 extern bool pdn_untold_process;
 extern uint64_t pdn_untold_devices;

@@ -73,9 +73,9 @@ static void reset_arena(struct arena *arena)
 static struct arena *arena_of_leaves(uint32_t leaves)
 {
 	size_t bytes = leaves * sizeof(struct pdn_leaf);
-	struct arena *arena = pdn_reserve(bytes);
+	struct arena *arena = pdn_allocate(bytes);
 
-	if (!arena || !pdn_make_usable(arena, bytes))
+	if (!arena)
 		return NULL;
 	if (bytes == ARENA)
 		pdn_prefer_huge(arena, bytes);

@@ -28,9 +28,17 @@ uint32_t *pdn_objects_of, *pdn_object_trees;
 uint32_t pdn_region_limit, pdn_put_limit;
 bool pdn_debugging;
 
+/*
+ * The shared stripe, and pdn_objects_of, which gets of objects read. Most processes use one more
+ * stripe.
+ */
+#define COLUMNS_AT_FIRST (1u << PDN_STRIPE_SHARED | 1u << PDN_STRIPES_AT_FIRST)
+
 static struct pdn_table table = {
 	.record_bytes = sizeof(struct pindown_region),
 	.columns = PDN_STRIPES_AT_FIRST + 2,
+	.unused = ~COLUMNS_AT_FIRST,
+	.unwanted = ~COLUMNS_AT_FIRST,
 };
 static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
 /* Not all regions have something in these. */
@@ -106,21 +114,14 @@ static char *memory_for_stripe(size_t bytes)
 	return NULL;
 }
 
-/* The stripe is this thread's. Its counts of regions and of objects lie side by side. */
-static bool give_memory(uint32_t stripe)
+/* No column of the table. The counts of regions and of objects lie side by side. */
+static bool give_counts(uint32_t stripe)
 {
 	size_t bytes = table.capacity * sizeof(uint32_t);
-	char *at;
+	char *at = memory_for_stripe(2 * bytes);
 
-	if (pdn_holds[stripe])
-		return true;
-	if (!is_worth_asking())
+	if (!at)
 		return false;
-	at = memory_for_stripe(2 * bytes);
-	if (!at) {
-		note_refusal();
-		return false;
-	}
 	/* Few counts are ever written in most processes. */
 	pdn_prefer_small(at, 2 * bytes);
 	/* Release: pairs with pdn_holds_any(), which finds zeroes there. */
@@ -128,6 +129,29 @@ static bool give_memory(uint32_t stripe)
 			 __ATOMIC_RELEASE);
 	__atomic_store_n(&pdn_holds[stripe], (uint32_t *)(void *)at, __ATOMIC_RELEASE);
 	return true;
+}
+
+static bool has_memory(uint32_t stripe)
+{
+	return stripe < PDN_STRIPES_AT_FIRST
+		       ? !(__atomic_load_n(&table.unused, __ATOMIC_RELAXED) >> stripe & 1)
+		       : pdn_holds[stripe] != NULL;
+}
+
+/* The stripe is this thread's. */
+static bool give_memory(uint32_t stripe)
+{
+	bool given;
+
+	if (has_memory(stripe))
+		return true;
+	if (!is_worth_asking())
+		return false;
+	given = stripe < PDN_STRIPES_AT_FIRST ? pdn_table_use_column(&table, stripe)
+					      : give_counts(stripe);
+	if (!given)
+		note_refusal();
+	return given;
 }
 
 static void claim_stripe(struct pdn_thread *self)
@@ -445,6 +469,11 @@ void pdn_regions_free(uint32_t first, uint32_t last)
 		clear(n);
 	clear(last);
 	give_back(first, last);
+}
+
+bool pdn_object_trees_begin(void)
+{
+	return pdn_table_use_column(&table, PDN_STRIPES_AT_FIRST + 1);
 }
 
 uint32_t pdn_region_capacity(void)

@@ -239,6 +239,7 @@ void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation 
 #define PDN_OBJECT_BYTES 64
 extern uint32_t *pdn_objects_of;
 extern uint32_t *pdn_object_trees; /* see objects/lookup.c */
+bool pdn_object_trees_begin(void); /* lock held: memory for them; false: it is short */
 extern struct pdn_table pdn_object_table;
 
 /* Hold counts, by stripe and number: of regions, and of their objects. */

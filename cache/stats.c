@@ -14,6 +14,7 @@
 #include "cache/base/visible.h"
 #include "cache/evict.h"
 #include "cache/pindown.h"
+#include "cache/top/format.h"
 #include "cache/top/page.h"
 #include "cache/trust.h"
 
@@ -31,10 +32,13 @@ static inline void put32(uint32_t *where, uint32_t value)
 	__atomic_store_n(where, value, __ATOMIC_RELEASE);
 }
 
+_Static_assert(PDN_MAX_DEVICES <= PDN_TOP_DEVICES, "each has a place in the page");
+
 /* What few changes need stays out of the way of the others. */
 #define RARE __attribute__((noinline, cold))
 
-static inline void fill_account(struct pindown_stats *stats, const struct pdn_account *account)
+/* What each pin and each unpin may change. */
+static inline void fill_pins(struct pindown_stats *stats, const struct pdn_account *account)
 {
 	put(&stats->pins, account->pins);
 	put(&stats->unpins, account->unpins);
@@ -42,10 +46,14 @@ static inline void fill_account(struct pindown_stats *stats, const struct pdn_ac
 	put(&stats->invalidations, account->invalidations);
 	put(&stats->regions, account->regions);
 	put(&stats->bytes, account->bytes);
-	put(&stats->kept_regions, account->kept_regions);
-	put(&stats->kept_bytes, account->kept_bytes);
 	put(&stats->peak_regions, account->peak_regions);
 	put(&stats->peak_bytes, account->peak_bytes);
+}
+
+static void RARE fill_kept(struct pindown_stats *stats, const struct pdn_account *account)
+{
+	put(&stats->kept_regions, account->kept_regions);
+	put(&stats->kept_bytes, account->kept_bytes);
 	put(&stats->object_kept_regions, account->object_kept_regions);
 	put(&stats->object_kept_bytes, account->object_kept_bytes);
 }
@@ -133,12 +141,11 @@ static void RARE fill_other_counters(struct pindown_stats *stats)
 	put(&stats->tag_checks, sum.tag_checks);
 }
 
-/* Relaxed: as add_counters(). */
+/* Relaxed: as add_counters(). A get that checks a tag is a hit or a miss in the end. */
 static inline bool counts_any(const struct pdn_counters *counters)
 {
 	return __atomic_load_n(&counters->hits, __ATOMIC_RELAXED) |
-	       __atomic_load_n(&counters->misses, __ATOMIC_RELAXED) |
-	       __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
+	       __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
 }
 
 /* Has any other thread ever counted? */
@@ -148,45 +155,68 @@ static inline bool has_other_counters(void)
 	       counts_any(&pdn_thread_ended[false]);
 }
 
-/* The backend does not change at a pin; asking for its name would cost system calls. */
 static const char *told_backend;
 
-static void tell(void)
+/* One is chosen at a device's first pin. Asking for the limit costs system calls. */
+static void RARE tell_backend(struct pindown_stats *stats)
 {
-	struct pindown_stats *stats = pdn_top_begin();
-	const char *backend;
-	uint64_t told = pdn_untold_devices;
-	bool process = pdn_untold_process;
+	const char *backend = pdn_backend_name();
 
-	pdn_stats_changed = pdn_untold_process = false;
-	pdn_untold_devices = 0;
-	if (!stats)
+	if (backend == told_backend)
 		return;
-	backend = pdn_backend_name(); /* one is chosen at the first pin */
-	fill_account(stats, &pdn_total);
-	if (process)
-		fill_process(stats);
-	if (has_other_counters())
-		fill_other_counters(stats);
-	put(&stats->dmabufs, pdn_dmabufs_open());
-	if (backend != told_backend) {
-		fill_backend(stats, backend);
-		fill_limit(stats);
-	}
+	fill_backend(stats, backend);
+	fill_limit(stats);
 	told_backend = backend;
-	for (; told; told &= told - 1) {
+}
+
+static void RARE tell_rest(struct pdn_top_page *page)
+{
+	if (pdn_untold_process) {
+		fill_kept(&page->stats, &pdn_total);
+		fill_process(&page->stats);
+		tell_backend(&page->stats);
+	}
+	pdn_untold_process = false;
+	if (has_other_counters())
+		fill_other_counters(&page->stats);
+	pdn_top_end(page);
+}
+
+static inline void tell_devices(struct pdn_top_page *page)
+{
+	for (uint64_t told = pdn_untold_devices; told; told &= told - 1) {
 		unsigned device = (unsigned)__builtin_ctzll(told);
 
-		pdn_top_put_device(device, pdn_devices[device].bytes, pdn_devices[device].regions);
+		put(&page->devices[device].bytes, pdn_devices[device].bytes);
+		put(&page->devices[device].regions, pdn_devices[device].regions);
 	}
-	pdn_top_end();
+	pdn_untold_devices = 0;
+}
+
+/* Each pin and each end comes here. The rest is a tail call, so that no registers are saved. */
+static void tell(void)
+{
+	struct pdn_top_page *page = pdn_top_begin();
+
+	pdn_stats_changed = false;
+	if (!page)
+		return;
+	fill_pins(&page->stats, &pdn_total);
+	put(&page->stats.dmabufs, pdn_dmabufs_open());
+	tell_devices(page);
+	if (__builtin_expect(pdn_untold_process || has_other_counters(), 0))
+		tell_rest(page);
+	else
+		pdn_top_end(page);
 }
 
 /* The page is new. */
 static void RARE publish(void)
 {
-	fill_settings(pdn_top_begin());
-	pdn_top_end();
+	struct pdn_top_page *page = pdn_top_begin();
+
+	fill_settings(&page->stats);
+	pdn_top_end(page);
 	told_backend = NULL;
 	pdn_stats_changed = pdn_untold_process = true;
 }
@@ -199,13 +229,16 @@ pindown_stats(struct pindown_stats *stats, size_t size, int device)
 {
 	PDN_UNCANCELLED;
 	struct pindown_stats all;
+	const struct pdn_account *account;
 	const char *backend = pdn_backend_name();
 
 	if (!stats || size == 0 || device < -1 || device >= PDN_MAX_DEVICES)
 		return PINDOWN_ERR_INVALID;
 	memset(&all, 0, sizeof(all));
 	pdn_lock();
-	fill_account(&all, device < 0 ? &pdn_total : &pdn_devices[device]);
+	account = device < 0 ? &pdn_total : &pdn_devices[device];
+	fill_pins(&all, account);
+	fill_kept(&all, account);
 	if (device < 0) {
 		fill_process(&all);
 		fill_settings(&all);

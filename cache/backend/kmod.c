@@ -212,15 +212,12 @@ static struct part *parts; /* as many as there are words; NULL until first neede
 
 static bool have_parts(void)
 {
-	static struct part *reserved;
 	size_t bytes = device.area_length / sizeof(uint32_t) * sizeof(*parts);
 	bool have;
 
 	pdn_lock_one(PDN_LOCK_KMOD);
-	if (!reserved)
-		reserved = pdn_reserve(bytes);
-	if (!parts && reserved && pdn_make_usable(reserved, bytes))
-		parts = reserved;
+	if (!parts)
+		parts = pdn_allocate(bytes);
 	have = parts != NULL;
 	pdn_unlock_one(PDN_LOCK_KMOD);
 	return have;

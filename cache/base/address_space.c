@@ -51,21 +51,37 @@ static void unmap(char *start, char *end)
 		munmap(start, (size_t)(end - start));
 }
 
-void *pdn_reserve(size_t bytes)
+static char *map(size_t bytes, int protection)
 {
 	int saved = errno;
 	size_t more = bytes + PDN_HUGE_PAGE;
-	char *all = mmap(NULL, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *all =
+		mmap(NULL, more, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *start = NULL;
 
 	if (all != MAP_FAILED) {
 		start = all + (-(uintptr_t)all & (PDN_HUGE_PAGE - 1));
 		unmap(all, start);
 		unmap(start + bytes, all + more);
-		madvise(start, bytes, MADV_DONTDUMP);
 	}
 	errno = saved;
 	return start;
+}
+
+void *pdn_reserve(size_t bytes)
+{
+	int saved = errno;
+	char *start = map(bytes, PROT_NONE);
+
+	if (start)
+		madvise(start, bytes, MADV_DONTDUMP);
+	errno = saved;
+	return start;
+}
+
+void *pdn_allocate(size_t bytes)
+{
+	return map(bytes, PROT_READ | PROT_WRITE);
 }
 
 void pdn_unreserve(void *start, size_t bytes)

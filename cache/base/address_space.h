@@ -26,7 +26,13 @@ void *pdn_reserve(size_t bytes);
 /* All of it, which nothing uses yet. */
 void pdn_unreserve(void *start, size_t bytes);
 
-/* Part of it can be read and written from now on, and is in core dumps; zero at first. */
+/* As pdn_reserve(), all of it usable from now on, and in core dumps; zero at first. */
+void *pdn_allocate(size_t bytes);
+
+/*
+ * Part of what is reserved can be read and written from now on, and is in core dumps; zero at
+ * first.
+ */
 bool pdn_make_usable(void *start, size_t bytes);
 
 /*

@@ -120,15 +120,35 @@ static bool make_usable(void *array, size_t from, size_t bytes)
 	return true;
 }
 
+/*
+ * Sequentially consistent, here and in grow(): a thread that begins to use a column while the table
+ * grows sees how far it will reach, or is seen. Both may make the same part usable.
+ */
+bool pdn_table_use_column(struct pdn_table *table, unsigned column)
+{
+	uint32_t bit = 1u << column;
+
+	__atomic_fetch_and(&table->unwanted, ~bit, __ATOMIC_SEQ_CST);
+	if (!make_usable(table->column[column], 0,
+			 __atomic_load_n(&table->reach, __ATOMIC_SEQ_CST) * sizeof(uint32_t)))
+		return false;
+	/* Not earlier: a child that is forked here asks once more. */
+	__atomic_fetch_and(&table->unused, ~bit, __ATOMIC_RELEASE);
+	return true;
+}
+
 static bool grow(struct pdn_table *table)
 {
 	bool ok = table->usable < table->capacity;
-	uint32_t records = ok ? step(table) : 0;
+	uint32_t records = ok ? step(table) : 0, unwanted;
 
+	__atomic_store_n(&table->reach, table->usable + records, __ATOMIC_SEQ_CST);
+	unwanted = __atomic_load_n(&table->unwanted, __ATOMIC_SEQ_CST);
 	ok = ok && make_usable(table->records, table->usable * table->record_bytes,
 			       records * table->record_bytes);
 	for (unsigned c = 0; ok && c < table->columns; c++)
-		ok = make_usable(table->column[c], table->usable * sizeof(uint32_t),
+		ok = unwanted & 1u << c ||
+		     make_usable(table->column[c], table->usable * sizeof(uint32_t),
 				 records * sizeof(uint32_t));
 	if (ok)
 		table->usable += records;

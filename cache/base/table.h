@@ -22,7 +22,13 @@ struct pdn_table {
 
 	char *records;
 	uint32_t *column[PDN_TABLE_MAX_COLUMNS];
+	/*
+	 * One bit for each column that gets no memory before pdn_table_use_column(): none so far;
+	 * none yet asked for. Changed atomically.
+	 */
+	uint32_t unused, unwanted;
 	uint32_t capacity, usable;
+	uint32_t reach;	    /* how many records are usable, or about to be */
 	uint32_t used;	    /* numbers above it were never given out; number 0 never is */
 	uint32_t populated; /* records up to here have memory already */
 	uint32_t ready;	    /* so do they in the tables that share its numbers */
@@ -48,6 +54,12 @@ static inline uint32_t pdn_table_next(struct pdn_table *table)
 {
 	return pdn_tables_next(&table, 1);
 }
+
+/*
+ * Memory for a column that is unused and unwanted. Also without the lock, but one thread at a time
+ * for each column. false: memory is short.
+ */
+bool pdn_table_use_column(struct pdn_table *table, unsigned column);
 
 /* No record is in use: give the memory back. A reader that comes late sees zeroes. */
 void pdn_table_clear(struct pdn_table *table);

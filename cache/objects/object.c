@@ -35,6 +35,8 @@ uint32_t pdn_object_alloc(void)
 		pdn_objects[number].victim = 0;
 		return number;
 	}
+	if (!pdn_objects && !pdn_object_trees_begin())
+		return 0;
 	number = pdn_table_next(&pdn_object_table);
 	if (number && !pdn_objects) {
 		memcpy(pdn_object_holds, pdn_object_table.column,

@@ -230,7 +230,7 @@ void pdn_top_fork_child(void)
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-struct pindown_stats *pdn_top_begin(void)
+struct pdn_top_page *pdn_top_begin(void)
 {
 	struct pdn_top_page *live = page;
 
@@ -238,18 +238,11 @@ struct pindown_stats *pdn_top_begin(void)
 		return NULL;
 	/* Relaxed: each later store is a release, and so is never seen before this one. */
 	__atomic_store_n(&live->sequence, live->sequence + 1, __ATOMIC_RELAXED);
-	return &live->stats;
+	return live;
 }
 
 /* Release: a reader that sees the even number sees all stores made before it. */
-void pdn_top_end(void)
+void pdn_top_end(struct pdn_top_page *live)
 {
-	__atomic_store_n(&page->sequence, page->sequence + 1, __ATOMIC_RELEASE);
-}
-
-/* Release: as all stores between begin and end (stats.c, put()). */
-void pdn_top_put_device(unsigned device, uint64_t bytes, uint64_t regions)
-{
-	__atomic_store_n(&page->devices[device].bytes, bytes, __ATOMIC_RELEASE);
-	__atomic_store_n(&page->devices[device].regions, regions, __ATOMIC_RELEASE);
+	__atomic_store_n(&live->sequence, live->sequence + 1, __ATOMIC_RELEASE);
 }

@@ -25,12 +25,13 @@ PDN_EVENT(page_made, (void));
 bool pdn_top_counts_all(void);
 
 /*
- * Lock held, when what is pinned has changed: between begin and end the statistics are stored into
- * the page, with release, except those that the slots count. NULL: there is no page; skip the end.
+ * Lock held, when what is pinned has changed: between begin and end the statistics and the devices'
+ * figures are stored into the page, with release, except those that the slots count. NULL: there is
+ * no page; skip the end.
  */
-struct pindown_stats *pdn_top_begin(void);
-void pdn_top_put_device(unsigned device, uint64_t bytes, uint64_t regions);
-void pdn_top_end(void);
+struct pdn_top_page;
+struct pdn_top_page *pdn_top_begin(void);
+void pdn_top_end(struct pdn_top_page *live);
 
 /* At exit: removes the file. Threads may continue to count. */
 void pdn_top_close(void);

@@ -718,6 +718,28 @@ START_TEST(threads_whose_counts_get_no_memory)
 }
 END_TEST
 
+/* The same of the first stripes, which are columns of the table. */
+START_TEST(columns_that_get_no_memory)
+{
+	unsigned turns = 0;
+	struct refused what;
+
+	begin();
+	ck_assert(has_own_counts());
+	what = ask_without(SYS_mprotect);
+	if (!what.can_refuse) {
+		skip_test("no seccomp filter can be installed here");
+		return;
+	}
+	ck_assert(!what.own);
+	while (!ask_without(0).own && turns < 12)
+		turns++;
+	ck_assert_uint_lt(turns, 12);
+	start(0, PDN_STRIPES_AT_FIRST);
+	end(0, PDN_STRIPES_AT_FIRST);
+}
+END_TEST
+
 /* The system is asked again, but not for each thread. */
 START_TEST(memory_that_was_refused_comes_later)
 {
@@ -788,6 +810,7 @@ int main(void)
 	tcase_add_test(tc, holds_in_all_stripes_are_counted);
 	tcase_add_test(tc, holds_of_threads_that_ended_are_moved);
 	tcase_add_test(tc, threads_whose_counts_get_no_memory);
+	tcase_add_test(tc, columns_that_get_no_memory);
 	tcase_add_test(tc, memory_that_was_refused_comes_later);
 	tcase_add_test(tc, counts_without_advice_for_their_pages);
 	return run_suite(suite);

@@ -22,6 +22,7 @@
 
 static struct {
 	unsigned target, at;
+	unsigned calls;	      /* of the system */
 	bool on, met, inside; /* inside: the other thread ended while the first was stopped */
 	sem_t go;
 	bool started, ended; /* the other thread's: it began, it called race_ends_here() */
@@ -61,11 +62,20 @@ static void let_other_run(void)
 	}
 }
 
+/* The interrupted thread's next instruction is `syscall`. */
+static bool makes_system_call(const ucontext_t *interrupted)
+{
+	const unsigned char *next = (const unsigned char *)interrupted->uc_mcontext.gregs[REG_RIP];
+
+	return next[0] == 0x0f && next[1] == 0x05;
+}
+
 static void trapped(int signal, siginfo_t *info, void *context)
 {
 	int saved = errno;
 
 	(void)signal, (void)info;
+	turn.calls += turn.on && makes_system_call(context);
 	if (turn.on && turn.at++ == turn.target) {
 		ucontext_t *interrupted = context;
 
@@ -116,7 +126,7 @@ static void set_trap_flag(bool on)
 
 void step_from_here(void)
 {
-	turn.at = 0;
+	turn.at = turn.calls = 0;
 	turn.on = true;
 	set_trap_flag(true);
 }
@@ -193,6 +203,12 @@ unsigned count_instructions(void (*stepped)(void))
 	turn.target = UINT_MAX;
 	stepped();
 	return turn.at;
+}
+
+unsigned count_system_calls(void (*stepped)(void))
+{
+	count_instructions(stepped);
+	return turn.calls;
 }
 
 unsigned fewest_instructions(void (*stepped)(void))

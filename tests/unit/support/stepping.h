@@ -64,6 +64,9 @@ void run_race_in_handler(const char *name, const struct race *race, unsigned tur
 /* How many instructions `stepped` executes between step_from_here() and step_to_here(). */
 unsigned count_instructions(void (*stepped)(void));
 
+/* And how many system calls it makes there. */
+unsigned count_system_calls(void (*stepped)(void));
+
 /*
  * The fewest of a few such runs: what happens once in a process, and the code around the trap,
  * vary. A bound on a cost that needs no clock.

@@ -139,7 +139,7 @@ LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
 # each function whose rare part lies elsewhere, and the name of the compiler.
 LIB_SMALL := -falign-labels=1 -falign-loops=1 -falign-jumps=1 -fno-tree-vectorize -fno-tree-pre \
 	-fno-reorder-blocks-and-partition -fno-partial-inlining --param max-grow-copy-bb-insns=2 \
-	-fno-ident
+	-fno-ident -falign-functions=8
 LIB_SMALL := $(if $(findstring clang,$(CC)),,$(LIB_SMALL))
 $(LIB_OBJ): ALL_CFLAGS += $(LIB_SMALL)
 # The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less

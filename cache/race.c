@@ -130,7 +130,7 @@ static bool thread_guards(const struct pdn_thread *thread, const struct pdn_memo
 	return false;
 }
 
-enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory)
+enum pdn_guarded __attribute__((cold)) pdn_guard_on(const struct pdn_memory *memory)
 {
 	const struct pdn_thread *self = pdn_self();
 	enum pdn_guarded found = PDN_UNGUARDED;

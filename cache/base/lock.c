@@ -155,7 +155,7 @@ uint64_t pdn_deadline(uint64_t ns)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ns;
 }
 
-bool pdn_wait_pending(uint64_t deadline)
+bool __attribute__((cold)) pdn_wait_pending(uint64_t deadline)
 {
 	const struct timespec until = timespec_of(deadline);
 	uint32_t seen = settling;

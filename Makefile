@@ -141,6 +141,8 @@ LIB_SMALL := -falign-labels=1 -falign-loops=1 -falign-jumps=1 -fno-tree-vectoriz
 	-fno-reorder-blocks-and-partition -fno-partial-inlining --param max-grow-copy-bb-insns=2 \
 	-fno-ident -falign-functions=8
 LIB_SMALL := $(if $(findstring clang,$(CC)),,$(LIB_SMALL))
+# Of files for which time is no matter.
+LIB_RARE := -Os $(if $(findstring clang,$(CC)),,-fno-shrink-wrap)
 $(LIB_OBJ): ALL_CFLAGS += $(LIB_SMALL)
 # The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less
 # instructions for a miss. Their objects hold ordinary code as well, which the tests are linked

@@ -13,7 +13,8 @@ LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
 # pins.
 CACHE_FAST := account evict get growth hook_events index invalidate pin race stats \
 	base/lock base/barrier driver/driver objects/object objects/lookup
-$(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): ALL_CFLAGS += -Os -fno-shrink-wrap
+$(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): \
+	ALL_CFLAGS += $(LIB_RARE)
 
 # It defines functions that the compiler knows, and would call for its own loops, or replace by ones
 # that look for overflows.

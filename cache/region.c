@@ -133,9 +133,9 @@ static bool give_counts(uint32_t stripe)
 
 static bool has_memory(uint32_t stripe)
 {
-	return stripe < PDN_STRIPES_AT_FIRST
-		       ? !(__atomic_load_n(&table.unused, __ATOMIC_RELAXED) >> stripe & 1)
-		       : pdn_holds[stripe] != NULL;
+	if (stripe >= PDN_STRIPES_AT_FIRST)
+		return pdn_holds[stripe] != NULL;
+	return !(__atomic_load_n(&table.unused, __ATOMIC_RELAXED) >> stripe & 1);
 }
 
 /* The stripe is this thread's. */

@@ -11,4 +11,4 @@ $(patsubst %,$(B)/obj/hook/loader/%.c.o,loader symtab asker lookup loaded): \
 
 # See cache/build.mk. Each call of the driver comes through the wrappers.
 $(patsubst %,$(B)/obj/%.o,$(filter-out hook/cuda/wrap.c,$(filter %.c,$(HOOK_SRC)))): \
-	ALL_CFLAGS += -Os -fno-shrink-wrap
+	ALL_CFLAGS += $(LIB_RARE)

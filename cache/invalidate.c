@@ -422,11 +422,20 @@ pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates, enum pind
 	sweep_end(&sweep);
 }
 
+/* Somebody has forked meanwhile, and this is the child: the regions are its parent's. */
+static bool is_abandoned(uint32_t number)
+{
+	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
+}
+
+/* In a child the handle may be that of another pin, of the child's own. */
 static void __attribute__((noinline)) unpin_backed(struct pindown_region *region)
 {
 	struct pdn_pin pin = pdn_region_pin(region);
 	const struct pdn_backend *backend = pdn_backend_of(&pin);
 
+	if (is_abandoned(pdn_region_number(region)))
+		return;
 	if (backend)
 		backend->unpin(&pin);
 	pdn_region_drop_dmabuf(region);
@@ -452,12 +461,6 @@ static void unpin(uint32_t number, bool was_kept)
 	if (pdn_tracing(PDN_EV_UNPIN))
 		pdn_trace_about(PDN_EV_UNPIN, &pdn_regions[number], 0,
 				was_kept ? PDN_TRACE_IN_USE : 0, begin, pdn_ticks());
-}
-
-/* A subscriber has forked, and this is the child: the regions are its parent's. */
-static bool is_abandoned(uint32_t number)
-{
-	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
 }
 
 /*

@@ -36,8 +36,9 @@ $(UNIT_CACHE_BIN): $(UNIT_HELPERS) $(CACHE_OBJ)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
 # The test plays /dev/pindown itself.
-$(B)/unit/test_cache_kmod: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
-$(B)/unit/test_cache_kmod: $(call unit_support,fake_kmod)
+$(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: \
+	ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
+$(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
 
 # They act just before the cache's membarrier, its close of a descriptor, its look for a thread.
 $(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_threads: \

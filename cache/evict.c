@@ -102,18 +102,18 @@ static uint32_t next_held; /* to be looked at in the third one; 0: the oldest */
 #define SETTLED	  PDN_QUEUE_SETTLED
 #define HELD	  2
 
-/* Of pdn_details[number].queue: HELD may be added to where the region comes from. */
+/* HELD may be added to the queue that the region comes from. */
 static unsigned place_of(uint32_t number)
 {
-	unsigned queue = pdn_details[number].queue;
+	unsigned queue = pdn_regions[number].queue;
 
 	return queue & HELD ? HELD : queue;
 }
 
-/* `queue` as in pdn_details; `older` as in insert_behind(). */
+/* `queue` as in a region's record; `older` as in insert_behind(). */
 static void enter(uint32_t number, unsigned queue, uint32_t older)
 {
-	pdn_details[number].queue = (uint8_t)queue;
+	pdn_regions[number].queue = (uint8_t)queue;
 	live[place_of(number)].bytes += pdn_region_pin_length(&pdn_regions[number]);
 	insert_behind(&live[place_of(number)].queue, older, number);
 }
@@ -223,7 +223,7 @@ static bool was_remembered(uint64_t id)
 void pdn_queues_add(uint32_t number)
 {
 	__atomic_store_n(&pdn_briefs[number].used, 0, __ATOMIC_RELAXED);
-	if (was_remembered(ghost_id(&pdn_details[number])))
+	if (was_remembered(ghost_id(&pdn_regions[number])))
 		append(number, SETTLED);
 	else
 		append(number, NEWCOMERS);
@@ -272,7 +272,7 @@ static bool can_go(uint32_t number, int place)
 /* Out of the way of evictions, if it is held. */
 static bool set_aside(uint32_t number)
 {
-	unsigned queue = pdn_details[number].queue;
+	unsigned queue = pdn_regions[number].queue;
 
 	if (!is_held(number))
 		return false;
@@ -286,7 +286,7 @@ static bool set_aside(uint32_t number)
 /* Look at a held region: an idle one comes back, behind the last one that did. */
 static bool comes_back(uint32_t number, uint32_t last[HELD])
 {
-	unsigned queue = pdn_details[number].queue & ~HELD;
+	unsigned queue = pdn_regions[number].queue & ~HELD;
 
 	if (is_held(number))
 		return false;
@@ -327,7 +327,7 @@ static bool __attribute__((noinline, cold)) look_at_held(int place)
 static bool evict(struct pdn_victims *victims, uint32_t number)
 {
 	PDN_POINT(EVICT_CHOSEN, pdn_region_base_now(number));
-	pdn_details[number].victim = 0;
+	pdn_regions[number].victim = 0;
 	pdn_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
 	return victims->first != 0;
 }
@@ -362,7 +362,7 @@ evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
 			pdn_queues_remove(number);
 			append(number, SETTLED);
 		} else if (is_there(number, device) && evict(victims, number)) {
-			remember(&pdn_details[number]);
+			remember(&pdn_regions[number]);
 			return true;
 		}
 	}
@@ -647,7 +647,7 @@ bool __attribute__((cold)) pdn_evict_replaced(const struct pdn_allocation *what)
 		at = pdn_regions[number].end;
 		if (pdn_region_in_use(number) || pdn_growth_finds_stale(what, &pdn_regions[number]))
 			continue;
-		pdn_details[number].victim = candidates;
+		pdn_regions[number].victim = candidates;
 		candidates = number;
 	}
 	if (candidates)
@@ -684,7 +684,7 @@ PDN_EXPORT int __attribute__((cold)) pindown_flush(void)
 	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
 		if (can_go(n, -1)) {
 			*last = n;
-			last = &pdn_details[n].victim;
+			last = &pdn_regions[n].victim;
 		}
 	*last = 0;
 	if (candidates)

@@ -85,12 +85,11 @@ void pdn_drop_stale(struct pindown_region *region)
 							? "a hit found it gone"
 							: "a hit found it revoked by the kernel"};
 	uint32_t number = pdn_region_number(region);
-	uint64_t id = pdn_details_of(region)->buffer_id;
+	uint64_t id = region->buffer_id;
 
 	pindown_put(region);
 	pdn_lock();
-	if (pdn_state_is_live(pdn_brief_of(region)->state) &&
-	    pdn_details_of(region)->buffer_id == id)
+	if (pdn_state_is_live(pdn_brief_of(region)->state) && region->buffer_id == id)
 		pdn_victims_add(&victims, number, PINDOWN_REASON_STALE);
 	pdn_victims_split_idle_and_held(&victims);
 	pdn_unlock();
@@ -474,7 +473,7 @@ PDN_EXPORT size_t pindown_region_pin_length(const struct pindown_region *region)
 PDN_EXPORT uint64_t pindown_region_buffer_id(const struct pindown_region *region)
 {
 	pdn_region_is_used(region, __func__);
-	return pdn_details_of(region)->buffer_id;
+	return region->buffer_id;
 }
 
 PDN_EXPORT void *pindown_region_context(const struct pindown_region *region)

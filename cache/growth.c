@@ -178,7 +178,7 @@ bool pdn_growth_finds_stale(const struct pdn_allocation *what, struct pindown_re
 	if ((what->mapped || (pdn_region_others(region) && memory->end <= region->end)) &&
 	    region->base != memory->base)
 		return false;
-	return pdn_details_of(region)->buffer_id != what->buffer_id ||
+	return region->buffer_id != what->buffer_id ||
 	       (region->end == memory->end && pdn_region_others(region) != what->others);
 }
 

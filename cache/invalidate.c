@@ -559,9 +559,8 @@ static unsigned trace_flags(const struct pindown_region *region, bool in_use)
 
 static void tell(const struct pindown_region *region, bool in_use)
 {
-	enum pdn_event event = pdn_details_of(region)->reason == PINDOWN_REASON_EVICTED
-				       ? PDN_EV_EVICT
-				       : PDN_EV_INVALIDATE;
+	enum pdn_event event =
+		region->reason == PINDOWN_REASON_EVICTED ? PDN_EV_EVICT : PDN_EV_INVALIDATE;
 
 	if (pdn_tracing(event)) {
 		uint64_t now = pdn_ticks();

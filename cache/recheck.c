@@ -30,7 +30,7 @@ static struct suspect suspect_of(uint32_t number)
 	return (struct suspect){.number = number,
 				.base = region->base,
 				.end = region->end,
-				.buffer_id = pdn_details_of(region)->buffer_id,
+				.buffer_id = region->buffer_id,
 				.others = pdn_region_others(region)};
 }
 
@@ -55,8 +55,7 @@ static bool is_still_there(const struct suspect *suspect)
 	const struct pindown_region *region = &pdn_regions[suspect->number];
 
 	return pdn_state_is_live(pdn_brief_of(region)->state) && region->base == suspect->base &&
-	       region->end == suspect->end &&
-	       pdn_details_of(region)->buffer_id == suspect->buffer_id &&
+	       region->end == suspect->end && region->buffer_id == suspect->buffer_id &&
 	       pdn_region_others(region) == suspect->others;
 }
 

@@ -99,17 +99,9 @@ extern PDN_HIDDEN struct pdn_brief *pdn_briefs;
 extern PDN_HIDDEN struct pdn_backing *pdn_backings;
 extern PDN_HIDDEN union pdn_rest *pdn_rests;
 
-/* The table by another name: for what is not read without the lock. */
-#define pdn_details pdn_regions
-
 static inline uint32_t pdn_region_number(const struct pindown_region *region)
 {
 	return (uint32_t)(region - pdn_regions);
-}
-
-static inline struct pindown_region *pdn_details_of(const struct pindown_region *region)
-{
-	return (struct pindown_region *)(uintptr_t)region;
 }
 
 static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region)

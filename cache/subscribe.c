@@ -184,8 +184,8 @@ tell_subscribers(const struct pindown_region *region, bool in_use)
 	struct pindown_invalidation what = {
 		.base = region->base,
 		.length = region->end - region->base,
-		.buffer_id = pdn_details_of(region)->buffer_id,
-		.reason = pdn_details_of(region)->reason,
+		.buffer_id = region->buffer_id,
+		.reason = region->reason,
 		.in_use = in_use,
 		.region = (struct pindown_region *)(uintptr_t)region,
 	};

@@ -64,7 +64,7 @@ static void check_what_is_live(void)
 	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
 		if (pdn_briefs[n].state == PDN_LIVE)
 			__atomic_store_n(&pdn_briefs[n].state,
-					 pdn_state_for(pdn_details[n].flags & PDN_REGION_VOLATILE),
+					 pdn_state_for(pdn_regions[n].flags & PDN_REGION_VOLATILE),
 					 __ATOMIC_SEQ_CST);
 }
 
@@ -100,7 +100,7 @@ enum pdn_truth pdn_compare(struct pindown_region *region)
 {
 	if (!pdn_region_stands(region))
 		return PDN_FALSE;
-	return pdn_driver_compare(region->base, region->end, pdn_details_of(region)->buffer_id,
+	return pdn_driver_compare(region->base, region->end, region->buffer_id,
 				  pdn_region_others(region));
 }
 
@@ -180,7 +180,7 @@ void pdn_tell_of_miss(const struct pindown_region *region, const char *how)
 		return;
 	say("a free went unseen, of %llu bytes at 0x%llx (memory of %s; buffer id %llu): %s",
 	    (unsigned long long)(region->end - region->base), (unsigned long long)region->base,
-	    kind_of(region), (unsigned long long)pdn_details_of(region)->buffer_id, how);
+	    kind_of(region), (unsigned long long)region->buffer_id, how);
 }
 
 /* ---- looking all the same ----------------------------------------------------------------- */

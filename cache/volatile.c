@@ -115,7 +115,7 @@ static void drop(uint32_t number)
  */
 static void set_volatile(uint32_t number, bool is_volatile)
 {
-	unsigned flags = pdn_details[number].flags & ~PDN_REGION_VOLATILE;
+	unsigned flags = pdn_regions[number].flags & ~PDN_REGION_VOLATILE;
 
 	pdn_region_set_flags(&pdn_regions[number], flags | (is_volatile ? PDN_REGION_VOLATILE : 0));
 	__atomic_store_n(&pdn_briefs[number].state, pdn_state_for(is_volatile), __ATOMIC_SEQ_CST);

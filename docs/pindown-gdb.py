@@ -60,15 +60,22 @@ def span(begin, end):
 
 
 def flags_of(value):
-    names = [(1, "volatile"), (2, "no-sync"), (4, "missed"), (8, "spans"), (16, "objects")]
+    names = [(1, "volatile"), (2, "no-sync"), (4, "missed"), (8, "spans"), (16, "objects"),
+             (32, "awaits"), (64, "window"), (128, "replaced"), (256, "fell-back"), (512, "pcie")]
     return " ".join(name for bit, name in names if int(value) & bit)
 
 
 def holds_of(number):
-    """The sum over all stripes of hold counts; each of them wraps."""
-    holds = variable("pdn_holds")
-    first, used = int(variable("pdn_stripes_first")), int(variable("pdn_stripes_used"))
-    return sum(int(holds[stripe][number]) for stripe in range(first, used)) & 0xFFFFFFFF
+    """The sum over all stripes of hold counts that are in use; each of them wraps."""
+    holds, used = variable("pdn_holds"), variable("pdn_stripes")
+    return sum(int(holds[stripe][number]) for stripe in range(holds.type.range()[1] + 1)
+               if int(used[stripe // 64]) >> stripe % 64 & 1 and int(holds[stripe])) & 0xFFFFFFFF
+
+
+def descriptor_of(record, number):
+    """Of its dma-buf, or -1: only a region with the flag PDN_REGION_BACKED may have one."""
+    backed = int(record["flags"]) & 1024
+    return int(variable("pdn_backings")[number]["descriptor"]) - 1 if backed else -1
 
 
 class Regions(gdb.Command):
@@ -82,12 +89,11 @@ class Regions(gdb.Command):
 
     def invoke(self, argument, from_tty):
         wanted = int(gdb.parse_and_eval(argument)) if argument else None
-        records, details = variable("pdn_regions"), variable("pdn_details")
-        briefs = variable("pdn_briefs")
+        records, briefs = variable("pdn_regions"), variable("pdn_briefs")
         used = int(variable("table", "region.c")["used"])
         shown = 0
         for number in range(1, used + 1):
-            record, more, state = records[number], details[number], briefs[number]["state"]
+            record, state = records[number], briefs[number]["state"]
             if int(state) == 0:
                 continue
             if wanted is not None and not int(record["base"]) <= wanted < int(record["end"]):
@@ -98,8 +104,8 @@ class Regions(gdb.Command):
             shown += 1
             print(f"{number:>6}  {choice('enum pdn_state', state, 'PDN_'):<9}"
                   f"  {span(record['base'], record['end'])}  {holds_of(number):>5}"
-                  f"  {int(more['pin']['device']):>6}  {int(more['pin']['fd']):>4}"
-                  f"  {int(more['buffer_id']):>9}  {flags_of(more['flags'])}")
+                  f"  {int(record['device']):>6}  {descriptor_of(record, number):>4}"
+                  f"  {int(record['buffer_id']):>9}  {flags_of(record['flags'])}")
         if not shown:
             print("no region" + (f" contains 0x{wanted:x}" if wanted is not None else ""))
 
@@ -153,14 +159,14 @@ class Flights(gdb.Command):
         super().__init__("pindown flights", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
 
     def invoke(self, argument, from_tty):
-        flight = variable("flights", "race.c")
+        flight = variable("pdn_flights")
         if not int(flight):
             print("no flight")
         while int(flight):
-            memory, thread = flight["memory"], flight["thread"]
+            memory = flight["memory"]
             what = span(memory["base"], memory["end"]) if flight["known"] else "not known yet"
             state = " ".join(name for name in ("disturbed", "lost") if flight[name])
-            print(f"thread {int(thread['tid']) if int(thread) else '?'}  {what}  {state}".rstrip())
+            print(f"thread {int(flight['tid'])}  {what}  {state}".rstrip())
             flight = flight["next"]
 
 

@@ -69,7 +69,7 @@ static void discard(struct pdn_consumer *consumer, struct pdn_object_event *even
 {
 	struct pindown_region *region = &pdn_regions[event->region];
 	/* Relaxed: pairs with end_kept() in invalidate.c. */
-	uint16_t reason = __atomic_load_n(&pdn_details_of(region)->reason, __ATOMIC_RELAXED);
+	uint16_t reason = __atomic_load_n(&region->reason, __ATOMIC_RELAXED);
 	struct pindown_object_end what = {
 		.key = *event->key,
 		.data = data,

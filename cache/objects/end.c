@@ -137,7 +137,7 @@ static void claim_region(uint32_t region, uint32_t *regions)
 {
 	if (!pdn_region_take_kept(region))
 		return;
-	pdn_details[region].victim = *regions;
+	pdn_regions[region].victim = *regions;
 	*regions = region;
 }
 
@@ -178,7 +178,7 @@ static void destroy_claimed(uint32_t chain)
 	regions = retire_all(chain);
 	pdn_unlock();
 	for (uint32_t next; regions; regions = next) {
-		next = pdn_details[regions].victim;
+		next = pdn_regions[regions].victim;
 		pdn_unpin_kept(regions);
 	}
 }
@@ -275,7 +275,7 @@ static bool must_go(const struct pindown_object *object, enum pindown_reason rea
  */
 static uint32_t claim_or_keep(uint32_t region, struct held *held)
 {
-	enum pindown_reason reason = pdn_details[region].reason;
+	enum pindown_reason reason = pdn_regions[region].reason;
 	uint32_t chain = 0;
 
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next) {
@@ -370,8 +370,8 @@ static void warn_of_held(const struct pindown_region *region, const struct held 
 		"%llu bytes of GPU memory at 0x%llx were freed%s%s while the program holds %u "
 		"registration%s of them%s%s: they stay pinned until it deregisters them",
 		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
-		pdn_details_of(region)->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "",
-		freed, held->all, held->all == 1 ? "" : "s",
+		region->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "", freed,
+		held->all, held->all == 1 ? "" : "s",
 		!made[0]	 ? ""
 		: held->all == 1 ? ", made"
 				 : ", one made",
@@ -381,7 +381,7 @@ static void warn_of_held(const struct pindown_region *region, const struct held 
 static void report_held(const struct pindown_region *region, const struct held *held,
 			uint64_t made_at)
 {
-	enum pindown_reason reason = pdn_details_of(region)->reason;
+	enum pindown_reason reason = region->reason;
 
 	/* Its memory lives on: see pdn_end_replaced(). */
 	if (reason == PINDOWN_REASON_EVICTED)
@@ -413,7 +413,7 @@ bool pdn_objects_await_reuse(uint32_t region)
 
 	if (!pdn_objects_any(region))
 		return false;
-	if (pdn_details[region].reason == PINDOWN_REASON_ORDERED)
+	if (pdn_regions[region].reason == PINDOWN_REASON_ORDERED)
 		return revoke;
 	return pdn_region_is_replaced(region) &&
 	       (revoke || is_worked_on(region) || pdn_config()->held == PDN_HELD_WARN ||
@@ -447,7 +447,7 @@ void pdn_objects_end_reused(uint64_t begin, uint64_t end)
 
 void pdn_objects_end(uint32_t region)
 {
-	enum pindown_reason reason = pdn_details[region].reason; /* set by this thread */
+	enum pindown_reason reason = pdn_regions[region].reason; /* set by this thread */
 	struct held held = {0};
 	uint64_t made_at = 0;
 	uint32_t chain;

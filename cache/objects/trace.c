@@ -12,7 +12,7 @@ static struct pdn_trace_note note_about(const struct pindown_region *region, con
 		.addr = region->base,
 		.size = region->end - region->base,
 		.pin_size = pdn_region_pin_length(region),
-		.buffer_id = pdn_details_of(region)->buffer_id,
+		.buffer_id = region->buffer_id,
 		.region = pdn_region_number(region),
 		.device = region->device,
 		.name = consumer,
@@ -52,7 +52,7 @@ void pdn_trace_held(const struct pindown_region *region, const char *consumer, u
 		return;
 	note = note_about(region, consumer);
 	note.extra = count;
-	note.reason = pdn_details_of(region)->reason;
+	note.reason = region->reason;
 	note.flags = PDN_TRACE_IN_USE;
 	now = pdn_ticks();
 	pdn_trace_note(PDN_EV_HELD, &note, now, now);

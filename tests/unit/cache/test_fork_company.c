@@ -568,7 +568,7 @@ static void takes_many_records(void *arg)
 		uint32_t number = pdn_region_alloc();
 		pdn_unlock();
 		EXPECT(number != 0);
-		pdn_regions[number].base = pdn_details[number].buffer_id = i;
+		pdn_regions[number].base = pdn_regions[number].buffer_id = i;
 		EXPECT(pdn_briefs[number].state == PDN_FREE);
 	}
 	can_go_on(arg);

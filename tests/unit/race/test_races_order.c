@@ -232,7 +232,7 @@ static void evict_it_late(void)
 	pdn_lock();
 	stores_come_late();
 	unseen = broken && is_unseen_without_fence();
-	pdn_details[number].victim = 0;
+	pdn_regions[number].victim = 0;
 	pdn_victims_add_idle(&victims, number, PINDOWN_REASON_FLUSHED);
 	pdn_unlock();
 	pdn_victims_dispatch(&victims);

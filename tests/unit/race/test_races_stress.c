@@ -292,12 +292,12 @@ static void note_regions_of(uint64_t id)
 {
 	pdn_lock();
 	for (uint32_t n = 1; n <= pdn_region_high_water(); n++) {
-		if (pdn_briefs[n].state == PDN_FREE || pdn_details[n].buffer_id != id)
+		if (pdn_briefs[n].state == PDN_FREE || pdn_regions[n].buffer_id != id)
 			continue;
 		note("  in region", pdn_regions[n].base, n);
 		note("    its state", pdn_regions[n].base, pdn_briefs[n].state);
-		note("    the reason of its end", pdn_regions[n].base, pdn_details[n].reason);
-		note("    ended by thread id", pdn_regions[n].base, pdn_details[n].killer);
+		note("    the reason of its end", pdn_regions[n].base, pdn_regions[n].reason);
+		note("    ended by thread id", pdn_regions[n].base, pdn_regions[n].killer);
 		note("    is held", pdn_regions[n].base, pdn_region_in_use(n));
 	}
 	pdn_unlock();

@@ -20,7 +20,6 @@
 #include "cache/top/page.h"
 #include "cache/trust.h"
 
-#define EXPORT	    __attribute__((visibility("default")))
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 

@@ -21,10 +21,10 @@
 #include "cache/hook_events.h"
 
 /*
- * May the caller skip the lock? The guard is up already, and a pin looks for guards when it has
- * added its flight. Memory goes from a flight to the index, and from there to what is unsettled. So
- * flights are looked for first, and what is unsettled is read before the index: the sequence number
- * shows if a region moved between these two looks.
+ * What a free looks at before it skips the lock. Its guard is up already, and a pin looks for
+ * guards when it has added its flight. Memory goes from a flight to the index, and from there to
+ * what is unsettled. So flights are looked for first, and what is unsettled is read before the
+ * index: the sequence number shows if a region moved between these two looks.
  */
 static inline uint32_t pending(void)
 {

@@ -371,7 +371,6 @@ static inline void let_hits_pass(uint32_t first)
 {
 	bool alone = pdn_heavy_barrier();
 
-	(void)first;
 	PDN_POINT(END_BARRIER, pdn_regions[first].base);
 	let_probes_pass(alone);
 	PDN_POINT(END_COUNTING, pdn_regions[first].base);
@@ -908,8 +907,7 @@ static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_sco
 	if (!in_time)
 		pdn_log_once(&said, PDN_LOG_WARN,
 			     "a free has waited two seconds for another thread's pin or unpin of "
-			     "the same "
-			     "memory and proceeds; the memory may come back late");
+			     "the same memory and proceeds; the memory may come back late");
 }
 
 /*

@@ -16,6 +16,7 @@
 #include "cache/base/log.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
+#include "cache/base/visible.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/evict.h"
@@ -30,9 +31,6 @@
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
 #include "cache/volatile.h"
-
-/* What few pins need stays out of the way of the others. */
-#define RARE __attribute__((noinline, cold))
 
 #define MAX_REFUSALS 3	 /* of unchanged memory: then the driver's answer is final */
 #define MAX_LOSSES   100 /* Give up with BUSY after this many lost races. */
@@ -63,7 +61,7 @@ struct attempt {
 	struct pindown_region *region;
 };
 
-struct pindown_region *RARE pdn_hold_locked(uint64_t addr, uint64_t length)
+struct pindown_region *PDN_RARE pdn_hold_locked(uint64_t addr, uint64_t length)
 {
 	uint32_t number = pdn_index_find(addr);
 	struct pindown_region *region = &pdn_regions[number];
@@ -85,7 +83,7 @@ static uint64_t page_ceil(uint64_t addr)
 	return page_floor(addr + PINDOWN_PAGE_SIZE - 1);
 }
 
-static void RARE trace_pin(const struct attempt *a, int result)
+static void PDN_RARE trace_pin(const struct attempt *a, int result)
 {
 	struct pdn_trace_region what = {
 		.addr = a->what.memory.base,
@@ -129,7 +127,7 @@ static void pin_begin(struct attempt *a)
  * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
  * for this thread in turn.
  */
-static int RARE wait_for_free(struct attempt *a)
+static int PDN_RARE wait_for_free(struct attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
 
@@ -141,7 +139,7 @@ static int RARE wait_for_free(struct attempt *a)
 }
 
 /* Nothing has gone wrong but that the attempt reached too far. */
-static int RARE retry_narrower(struct attempt *a)
+static int PDN_RARE retry_narrower(struct attempt *a)
 {
 	pdn_flight_end_unlocked(&a->flight);
 	return AGAIN;
@@ -151,7 +149,7 @@ static int RARE retry_narrower(struct attempt *a)
 #define WIDE_LOSSES 4
 
 /* Let the free that was faster proceed, and look again. */
-static int RARE pin_retry(struct attempt *a)
+static int PDN_RARE pin_retry(struct attempt *a)
 {
 	if (a->losses % WIDE_LOSSES == WIDE_LOSSES - 1)
 		pdn_growth_shrinks(&a->growth, false);
@@ -241,7 +239,7 @@ static int announce(struct attempt *a, const struct pdn_backend *backend)
  * How many bytes of it the driver would pin now, without an eviction. The driver has no call for
  * that, so smaller pins are tried and given back at once.
  */
-static uint64_t RARE bytes_that_fit(const struct attempt *a, const struct pdn_backend *backend)
+static uint64_t PDN_RARE bytes_that_fit(const struct attempt *a, const struct pdn_backend *backend)
 {
 	uint64_t fits = 0, too_many = a->pin.length / PINDOWN_PAGE_SIZE;
 	int error;
@@ -267,7 +265,7 @@ static uint64_t RARE bytes_that_fit(const struct attempt *a, const struct pdn_ba
 }
 
 /* The driver has no space for it. Would it still have none if all idle regions went? */
-static bool RARE is_hopeless(const struct attempt *a, const struct pdn_backend *backend)
+static bool PDN_RARE is_hopeless(const struct attempt *a, const struct pdn_backend *backend)
 {
 	uint64_t idle = pdn_idle_bytes(a->pin.device, a->pin.length);
 
@@ -276,8 +274,8 @@ static bool RARE is_hopeless(const struct attempt *a, const struct pdn_backend *
 }
 
 /* BAR space is the device's own; other shortages are the process's. */
-static void RARE set_place(const struct attempt *a, const struct pdn_backend *backend,
-			   struct pdn_pressure *pressure)
+static void PDN_RARE set_place(const struct attempt *a, const struct pdn_backend *backend,
+			       struct pdn_pressure *pressure)
 {
 	bool of_device = a->driver_error == CUDA_ERROR_OUT_OF_MEMORY;
 
@@ -317,7 +315,7 @@ static inline __attribute__((always_inline)) int pin_by(int (*pin)(struct pdn_pi
  * The driver has no space. Other processes are asked once, when our own idle regions are not
  * enough. What they give may make ours enough, so ours are looked at once more.
  */
-static int RARE evict_and_pin(struct attempt *a, const struct pdn_backend *backend)
+static int PDN_RARE evict_and_pin(struct attempt *a, const struct pdn_backend *backend)
 {
 	struct pdn_pressure pressure = {0};
 	bool may_ask = backend->pin_at_last && !a->flight.nowait;
@@ -360,7 +358,7 @@ static bool is_same_buffer(const struct attempt *a)
 				  a->what.others) == PDN_TRUE;
 }
 
-static void RARE tell_of_refusal(const struct attempt *a, int error)
+static void PDN_RARE tell_of_refusal(const struct attempt *a, int error)
 {
 	static bool said;
 
@@ -371,7 +369,7 @@ static void RARE tell_of_refusal(const struct attempt *a, int error)
 }
 
 /* Pin with the other backend what the first one refused. Not used for lack of space. */
-static int RARE pin_instead(struct attempt *a, const struct pdn_backend *other)
+static int PDN_RARE pin_instead(struct attempt *a, const struct pdn_backend *other)
 {
 	uint64_t most = pdn_dmabufs_max();
 	int error = a->driver_error, result;
@@ -393,7 +391,7 @@ static int RARE pin_instead(struct attempt *a, const struct pdn_backend *other)
  * Room under the budgets. For more than it needs a pin takes none from other regions; for a union
  * it takes first what the union replaces.
  */
-static int RARE make_room(struct attempt *a)
+static int PDN_RARE make_room(struct attempt *a)
 {
 	if (pdn_growth_is_wide(&a->growth)) {
 		if (is_more_than_needed(a) || !pdn_idle_is_enough_for(a->pin.length))
@@ -407,7 +405,7 @@ static int RARE make_room(struct attempt *a)
  * There was no space for all of the memory, under the budget or on the device. Windows of it are of
  * no use where eviction could not make room for anything.
  */
-static bool RARE begins_windows(struct attempt *a, bool was_tried)
+static bool PDN_RARE begins_windows(struct attempt *a, bool was_tried)
 {
 	int device = a->pin.device;
 	uint64_t space = pdn_config()->max_bytes, fits;
@@ -426,7 +424,7 @@ static bool RARE begins_windows(struct attempt *a, bool was_tried)
 }
 
 /* The pin has failed, if it was tried. */
-static bool RARE can_reach_less_far(struct attempt *a, int result, bool was_tried)
+static bool PDN_RARE can_reach_less_far(struct attempt *a, int result, bool was_tried)
 {
 	bool for_space = result == PINDOWN_ERR_NO_SPACE && !pdn_flight_lost(&a->flight) &&
 			 (!was_tried || a->driver_error == CUDA_ERROR_OUT_OF_MEMORY);
@@ -456,7 +454,7 @@ static int pin_in_room(struct attempt *a, const struct pdn_backend *backend)
 	return result;
 }
 
-static void RARE note_failure(struct attempt *a, int result, bool was_tried)
+static void PDN_RARE note_failure(struct attempt *a, int result, bool was_tried)
 {
 	a->was_refused |= was_tried;
 	a->narrows = can_reach_less_far(a, result, was_tried);
@@ -488,7 +486,7 @@ static int pin_memory(struct attempt *a, const struct pdn_backend *backend)
  *
  * AGAIN, or a result: the flight has ended.
  */
-static int RARE look_for_frees(struct attempt *a)
+static int PDN_RARE look_for_frees(struct attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
 	enum pdn_guarded guarded = pdn_guard_on(&memory);
@@ -590,7 +588,7 @@ static void inherit_uses(struct pindown_region *region, uint8_t used)
 #define FOUND_GONE "a pin found it gone"
 
 /* Lock held, and let go: see commit(). There are regions where the new one is to be. */
-static int RARE commit_over_others(struct attempt *a)
+static int PDN_RARE commit_over_others(struct attempt *a)
 {
 	struct pdn_victims dead = {.missed = FOUND_GONE};
 	struct pdn_victims replaced = {.are_replaced = true};
@@ -654,7 +652,7 @@ static int commit(struct attempt *a)
  * with a piece. An H200's driver has now and then refused memory of a pool that nobody freed: ask
  * the driver again where the piece begins.
  */
-static bool RARE may_have_moved(struct attempt *a, int result)
+static bool PDN_RARE may_have_moved(struct attempt *a, int result)
 {
 	return result == PINDOWN_ERR_DRIVER && a->what.pool &&
 	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MAX_REFUSALS;
@@ -700,7 +698,7 @@ static int pin_and_commit(struct attempt *a, const struct pdn_backend *backend)
  * Another thread is pinning the same: when that has settled, the memory is in the index, or free
  * again.
  */
-static int RARE wait_for_company(struct attempt *a)
+static int PDN_RARE wait_for_company(struct attempt *a)
 {
 	uint64_t deadline = pdn_deadline(1000000);
 
@@ -719,7 +717,7 @@ static int RARE wait_for_company(struct attempt *a)
  * The region that another thread has pinned is one that each hit compares with the driver, and the
  * driver was last asked before it was pinned. false: let go of; another attempt finds it stale.
  */
-static bool RARE is_good(struct attempt *a)
+static bool PDN_RARE is_good(struct attempt *a)
 {
 	uint32_t number = pdn_region_number(a->region);
 	bool last;
@@ -781,7 +779,7 @@ static int pin_attempt(struct attempt *a)
  * The process can have no more memory for a record or for the index. An idle region uses both, so a
  * few are evicted. No more: the index may need a part that none of them has.
  */
-static int RARE free_memory(struct attempt *a)
+static int PDN_RARE free_memory(struct attempt *a)
 {
 	struct pdn_pressure pressure = {.place = -1, .nowait = a->flight.nowait};
 

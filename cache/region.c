@@ -258,6 +258,10 @@ bool pdn_region_stands(struct pindown_region *region)
 
 /* ---- what the record of a region says ------------------------------------------------------- */
 
+/*
+ * Relaxed: while a holder without the lock asks, another one may open or close the descriptor. That
+ * holder needs the handle only, which stays.
+ */
 void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *pin)
 {
 	unsigned flags = pdn_region_flags(region);
@@ -268,9 +272,9 @@ void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *
 	if (flags & PDN_REGION_BACKED) {
 		const struct pdn_backing *had = &pdn_backings[pdn_region_number(region)];
 
-		pin->fd = (int)had->descriptor - 1;
-		pin->fd_identity = had->fd_identity;
-		pin->handle = had->handle;
+		pin->fd = (int)__atomic_load_n(&had->descriptor, __ATOMIC_RELAXED) - 1;
+		pin->fd_identity = __atomic_load_n(&had->fd_identity, __ATOMIC_RELAXED);
+		pin->handle = __atomic_load_n(&had->handle, __ATOMIC_RELAXED);
 	}
 }
 
@@ -296,12 +300,19 @@ static struct pdn_backing backing_of(const struct pdn_pin *pin)
 	};
 }
 
-/* The flag comes last: a child that is forked here finds the descriptor in a flight. */
+/*
+ * The flag comes last: a child that is forked here finds the descriptor in a flight. Relaxed: pairs
+ * with pdn_region_add_to_pin().
+ */
 void pdn_region_set_dmabuf(struct pindown_region *region, const struct pdn_pin *pin)
 {
 	unsigned flags = pdn_region_flags(region) & ~PDN_REGION_PCIE;
+	struct pdn_backing *has = &pdn_backings[pdn_region_number(region)];
+	struct pdn_backing now = backing_of(pin);
 
-	pdn_backings[pdn_region_number(region)] = backing_of(pin);
+	__atomic_store_n(&has->fd_identity, now.fd_identity, __ATOMIC_RELAXED);
+	__atomic_store_n(&has->handle, now.handle, __ATOMIC_RELAXED);
+	__atomic_store_n(&has->descriptor, now.descriptor, __ATOMIC_RELAXED);
 	pdn_region_set_flags(region, flags | PDN_REGION_BACKED | (pin->pcie ? PDN_REGION_PCIE : 0));
 }
 

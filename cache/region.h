@@ -4,11 +4,21 @@
  * number, so that a reader without a lock may look at any of them and then find that it is not, or
  * no longer, what it wants.
  *
- * Who may touch what:
- *   briefs, base, end, word, links	read without a lock; written under the lock (hits use them)
- *   word_value			by pdn_region_stands() too, without the lock
- *   everything else		written under the lock while the region is not LIVE, or by the one
- *				thread that owns it while it is DYING; constant while it is held
+ * Who may touch what, in these tables. All but the uses are written under the lock:
+ *   base, end, word, a brief's	before the region is LIVE; read without the lock, by hits
+ *   pages
+ *   word_value			the same; pdn_region_stands() may renew it while the region is held
+ *   a brief's state		read without the lock, by hits
+ *   a brief's uses		counted by any thread, without the lock
+ *   older, newer		read without the lock for prefetches only
+ *   flags			also while the region is held; read without the lock
+ *   reason			read by holders, and by the thread that ends the region
+ *   victim			read by the thread that ends the region
+ *   queue, killer, dmabuf_users	read under the lock
+ *   backings			also by the thread that unpins the region; a holder may read the
+ *				handle
+ *   device, buffer_id, owner,	before the region is LIVE; constant until its record is free
+ *   rests
  */
 #ifndef PDN_REGION_H
 #define PDN_REGION_H
@@ -76,7 +86,7 @@ struct pindown_region {
 	void *owner; /* the pool, with POOL; or the context whose end ends it, or NULL */
 } __attribute__((aligned(64)));
 
-/* What a backend has of a pin, if it has anything: with BACKED. */
+/* With BACKED: what a backend has of the pin. */
 struct pdn_backing {
 	uint64_t fd_identity; /* as in struct pdn_pin */
 	uint32_t descriptor;  /* fd + 1; 0: none */

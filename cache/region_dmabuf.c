@@ -414,8 +414,11 @@ void pdn_dmabuf_create_ended(struct pindown_region *region, bool worked)
 static void close_other_mapping(struct pindown_region *region, const struct pdn_backend *backend,
 				bool pcie)
 {
+	bool now;
+
 	pdn_lock();
-	if (!(pdn_region_flags(region) & PDN_REGION_PCIE) == !pcie)
+	now = pdn_region_flags(region) & PDN_REGION_PCIE;
+	if (now == pcie)
 		pdn_unlock();
 	else
 		close_unused(region, backend);

@@ -34,9 +34,6 @@ static inline void put32(uint32_t *where, uint32_t value)
 
 _Static_assert(PDN_MAX_DEVICES <= PDN_TOP_DEVICES, "each has a place in the page");
 
-/* What few changes need stays out of the way of the others. */
-#define RARE __attribute__((noinline, cold))
-
 /* What each pin and each unpin may change. */
 static inline void fill_pins(struct pindown_stats *stats, const struct pdn_account *account)
 {
@@ -50,7 +47,7 @@ static inline void fill_pins(struct pindown_stats *stats, const struct pdn_accou
 	put(&stats->peak_bytes, account->peak_bytes);
 }
 
-static void RARE fill_kept(struct pindown_stats *stats, const struct pdn_account *account)
+static void PDN_RARE fill_kept(struct pindown_stats *stats, const struct pdn_account *account)
 {
 	put(&stats->kept_regions, account->kept_regions);
 	put(&stats->kept_bytes, account->kept_bytes);
@@ -58,14 +55,14 @@ static void RARE fill_kept(struct pindown_stats *stats, const struct pdn_account
 	put(&stats->object_kept_bytes, account->object_kept_bytes);
 }
 
-static uint64_t RARE sum(size_t which)
+static uint64_t PDN_RARE sum(size_t which)
 {
 	uint64_t own = *(uint64_t *)(void *)((char *)&pdn_anonymous.own_counters + which);
 
 	return own + pdn_counter_sum((unsigned)which);
 }
 
-static void RARE fill_process(struct pindown_stats *stats)
+static void PDN_RARE fill_process(struct pindown_stats *stats)
 {
 	put(&stats->pin_failures, pdn_counts.pin_failures);
 	put(&stats->lost_races, pdn_counts.lost_races);
@@ -79,13 +76,13 @@ static void RARE fill_process(struct pindown_stats *stats)
 	put32(&stats->distrusted, pdn_is_distrusted());
 }
 
-static void RARE fill_settings(struct pindown_stats *stats)
+static void PDN_RARE fill_settings(struct pindown_stats *stats)
 {
 	put(&stats->max_bytes, pdn_config()->max_bytes);
 	put(&stats->max_regions, pdn_max_regions());
 }
 
-static void RARE fill_backend(struct pindown_stats *stats, const char *name)
+static void PDN_RARE fill_backend(struct pindown_stats *stats, const char *name)
 {
 	uint64_t words[sizeof(stats->backend) / 8] = {0};
 
@@ -95,12 +92,12 @@ static void RARE fill_backend(struct pindown_stats *stats, const char *name)
 }
 
 /* Asks the system. */
-static void RARE fill_limit(struct pindown_stats *stats)
+static void PDN_RARE fill_limit(struct pindown_stats *stats)
 {
 	put(&stats->max_dmabufs, pdn_backend_pins_take_descriptors() ? pdn_dmabufs_max() : 0);
 }
 
-static void RARE fill_counters(struct pindown_stats *stats)
+static void PDN_RARE fill_counters(struct pindown_stats *stats)
 {
 	stats->hits = sum(offsetof(struct pdn_counters, hits));
 	stats->misses = sum(offsetof(struct pdn_counters, misses));
@@ -115,7 +112,7 @@ static void add_counters(struct pdn_counters *sum, const struct pdn_counters *co
 	sum->tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
 }
 
-static void RARE add_counters_of_threads(struct pdn_counters *sum)
+static void PDN_RARE add_counters_of_threads(struct pdn_counters *sum)
 {
 	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
@@ -128,7 +125,7 @@ static void RARE add_counters_of_threads(struct pdn_counters *sum)
 }
 
 /* The reader of the page adds the counts in its slots: these are the other threads'. */
-static void RARE fill_other_counters(struct pindown_stats *stats)
+static void PDN_RARE fill_other_counters(struct pindown_stats *stats)
 {
 	struct pdn_counters sum = {0};
 
@@ -158,7 +155,7 @@ static inline bool has_other_counters(void)
 static const char *told_backend;
 
 /* One is chosen at a device's first pin. Asking for the limit costs system calls. */
-static void RARE tell_backend(struct pindown_stats *stats)
+static void PDN_RARE tell_backend(struct pindown_stats *stats)
 {
 	const char *backend = pdn_backend_name();
 
@@ -169,7 +166,7 @@ static void RARE tell_backend(struct pindown_stats *stats)
 	told_backend = backend;
 }
 
-static void RARE tell_rest(struct pdn_top_page *page)
+static void PDN_RARE tell_rest(struct pdn_top_page *page)
 {
 	if (pdn_untold_process) {
 		fill_kept(&page->stats, &pdn_total);
@@ -211,7 +208,7 @@ static void tell(void)
 }
 
 /* The page is new. */
-static void RARE publish(void)
+static void PDN_RARE publish(void)
 {
 	struct pdn_top_page *page = pdn_top_begin();
 

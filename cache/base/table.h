@@ -23,15 +23,16 @@ struct pdn_table {
 	char *records;
 	uint32_t *column[PDN_TABLE_MAX_COLUMNS];
 	/*
-	 * One bit for each column that gets no memory before pdn_table_use_column(): none so far;
-	 * none yet asked for. Changed atomically.
+	 * One bit for each column that gets memory only by pdn_table_use_column(). `unused`: it has
+	 * none yet. `unwanted`: nobody has called that yet, and grow() leaves it out. Changed
+	 * atomically.
 	 */
 	uint32_t unused, unwanted;
 	uint32_t capacity, usable;
 	uint32_t reach;	    /* how many records are usable, or about to be */
 	uint32_t used;	    /* numbers above it were never given out; number 0 never is */
 	uint32_t populated; /* records up to here have memory already */
-	uint32_t ready;	    /* so do they in the tables that share its numbers */
+	uint32_t ready;	    /* of the first table: so have those of all that share its numbers */
 };
 
 /*

@@ -61,7 +61,7 @@ enum pdn_point {
 void pdn_point(enum pdn_point point, uint64_t addr);
 #define PDN_POINT(name, addr) pdn_point(PDN_POINT_##name, addr)
 #else
-#define PDN_POINT(name, addr) ((void)0)
+#define PDN_POINT(name, addr) ((void)sizeof(addr))
 #endif
 
 #endif

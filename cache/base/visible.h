@@ -9,6 +9,9 @@
 /* Data that a hit reads: with this in its declaration, its address need not be looked up. */
 #define PDN_HIDDEN __attribute__((visibility("hidden")))
 
+/* A function that few calls need: out of the way of the others. */
+#define PDN_RARE __attribute__((noinline, cold))
+
 /*
  * Data that is stored or read when the library is loaded, or when a process ends that never used
  * it: beside the data that the loader fills in, so that it takes no other page.

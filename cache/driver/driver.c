@@ -40,9 +40,6 @@ static struct {
 
 static PDN_AT_LOAD bool forgotten;
 
-/* What few calls need stays out of the way of the others. */
-#define RARE __attribute__((noinline, cold))
-
 /* Stored for a function that this driver lacks. */
 #define ABSENT ((void *)-1)
 
@@ -50,7 +47,7 @@ static PDN_AT_LOAD bool forgotten;
  * Relaxed, here and below: a function belongs to a library that was loaded before it could be
  * looked up, and the pointer publishes nothing else.
  */
-static void *RARE look_up_function(void **slot, const char *name)
+static void *PDN_RARE look_up_function(void **slot, const char *name)
 {
 	int saved = errno;
 	void *found = pdn_find_driver_symbol ? pdn_find_driver_symbol(name) : NULL;
@@ -79,7 +76,7 @@ static inline __attribute__((always_inline)) void *find_function(void **slot, co
 #define HAVE(name) find_function((void **)(void *)&driver.name, #name)
 
 /* The same, as a call: where time is no matter, room is. */
-static void *RARE find_rarely(void **slot, const char *name)
+static void *PDN_RARE find_rarely(void **slot, const char *name)
 {
 	return find_function(slot, name);
 }
@@ -91,7 +88,7 @@ static void *RARE find_rarely(void **slot, const char *name)
  */
 static bool has_all;
 
-static bool RARE look_up_all(void)
+static bool PDN_RARE look_up_all(void)
 {
 	bool found = HAVE_RARELY(cuPointerGetAttributes) && HAVE_RARELY(cuPointerGetAttribute) &&
 		     HAVE_RARELY(cuMemGetAddressRange_v2);
@@ -170,7 +167,7 @@ bool pdn_driver_sync_memops(uint64_t addr, bool mapped)
 	return result == CUDA_SUCCESS;
 }
 
-int RARE pdn_driver_device_attribute(int attribute, int device)
+int PDN_RARE pdn_driver_device_attribute(int attribute, int device)
 {
 	int value = 0;
 
@@ -194,7 +191,7 @@ struct borrowed {
 };
 
 /* Pool and VMM memory has no context: take the device's primary one if it is active. */
-static bool RARE retain_primary(struct borrowed *b, int device, CUcontext *primary)
+static bool PDN_RARE retain_primary(struct borrowed *b, int device, CUcontext *primary)
 {
 	unsigned flags;
 	int active = 0;
@@ -209,7 +206,7 @@ static bool RARE retain_primary(struct borrowed *b, int device, CUcontext *prima
 	return true;
 }
 
-static bool RARE borrow(struct borrowed *b, CUcontext context, int device)
+static bool PDN_RARE borrow(struct borrowed *b, CUcontext context, int device)
 {
 	*b = (struct borrowed){0};
 	if (!HAVE_RARELY(cuCtxPushCurrent_v2) || !HAVE_RARELY(cuCtxPopCurrent_v2))
@@ -220,7 +217,7 @@ static bool RARE borrow(struct borrowed *b, CUcontext context, int device)
 	return b->pushed;
 }
 
-static void RARE return_borrowed(const struct borrowed *b)
+static void PDN_RARE return_borrowed(const struct borrowed *b)
 {
 	CUcontext popped;
 
@@ -274,8 +271,8 @@ static CUresult range_of(uint64_t addr, CUdeviceptr *base, size_t *size)
  * allocation, and that context, which may be about to be destroyed, is not touched. For other
  * memory the primary context is retained.
  */
-static CUresult RARE address_range_from_elsewhere(uint64_t addr, CUdeviceptr *base, size_t *size,
-						  const struct attributes *a)
+static CUresult PDN_RARE address_range_from_elsewhere(uint64_t addr, CUdeviceptr *base,
+						      size_t *size, const struct attributes *a)
 {
 	CUresult result = CUDA_ERROR_INVALID_CONTEXT;
 	struct borrowed borrowed;
@@ -312,7 +309,7 @@ static inline int allocation_at(uint64_t addr, struct pdn_memory *memory,
 }
 
 /* For a process whose cuMemMap is not watched: a range larger than its memory is a reservation. */
-static bool RARE is_in_reservation(const struct pdn_memory *memory)
+static bool PDN_RARE is_in_reservation(const struct pdn_memory *memory)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
@@ -341,8 +338,8 @@ static uint64_t finish_mix(uint64_t ids)
 }
 
 /* The mapping that begins at this address, with its buffer id. */
-static bool RARE mapping_at(uint64_t at, const struct attributes *a, struct pdn_memory *mapping,
-			    uint64_t *id)
+static bool PDN_RARE mapping_at(uint64_t at, const struct attributes *a, struct pdn_memory *mapping,
+				uint64_t *id)
 {
 	int error;
 
@@ -350,7 +347,7 @@ static bool RARE mapping_at(uint64_t at, const struct attributes *a, struct pdn_
 	       buffer_id(at, id);
 }
 
-uint64_t RARE pdn_driver_mapping_end(uint64_t at, int device)
+uint64_t PDN_RARE pdn_driver_mapping_end(uint64_t at, int device)
 {
 	struct attributes a = {.device = device};
 	struct pdn_memory mapping;
@@ -364,8 +361,8 @@ uint64_t RARE pdn_driver_mapping_end(uint64_t at, int device)
  * asked about the id, not the address: the answer is about that mapping even if another one takes
  * its place meanwhile.
  */
-static int RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory,
-				     const struct attributes *a, uint64_t *others)
+static int PDN_RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory,
+					 const struct attributes *a, uint64_t *others)
 {
 	uint64_t ids = NO_IDS;
 
@@ -382,8 +379,8 @@ static int RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory,
 	return PINDOWN_OK;
 }
 
-static bool RARE ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *a,
-				 uint64_t *others)
+static bool PDN_RARE ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *a,
+				     uint64_t *others)
 {
 	uint64_t ids = NO_IDS;
 
@@ -430,7 +427,7 @@ static inline int attributes_of(uint64_t addr, struct attributes *a, int *error)
 	return result;
 }
 
-static enum pdn_truth RARE compare_others(uint64_t base, uint64_t end, uint64_t others)
+static enum pdn_truth PDN_RARE compare_others(uint64_t base, uint64_t end, uint64_t others)
 {
 	struct attributes a = {.device = -1};
 	struct pdn_memory first;
@@ -462,7 +459,7 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id
  * driver exports such a piece only from its beginning, and crashes on a range that runs past its
  * end. A mapping is a piece of its own. Any other allocation can be rounded out to whole pages.
  */
-static uint64_t RARE piece_base(const struct pdn_allocation *what, uint64_t base)
+static uint64_t PDN_RARE piece_base(const struct pdn_allocation *what, uint64_t base)
 {
 	const uint64_t page = PINDOWN_PAGE_SIZE;
 	CUdeviceptr piece = 0;
@@ -513,7 +510,7 @@ static inline int describe_once(uint64_t addr, uint64_t length, uint64_t id,
 }
 
 /* Of this device, and of no pool or context. */
-static bool RARE mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
+static bool PDN_RARE mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
 {
 	struct attributes a = {.device = -1};
 	uint64_t id;
@@ -525,7 +522,7 @@ static bool RARE mapping_with(uint64_t addr, int device, struct pdn_memory *mapp
 }
 
 /* The reservation's range is the driver's answer for mapped memory; see range_of(). */
-static void RARE add_mappings_beside(struct pdn_memory *memory, uint64_t size)
+static void PDN_RARE add_mappings_beside(struct pdn_memory *memory, uint64_t size)
 {
 	struct pdn_memory next;
 	CUdeviceptr base;
@@ -543,7 +540,7 @@ static void RARE add_mappings_beside(struct pdn_memory *memory, uint64_t size)
 }
 
 /* The memory was described, and is smaller than `size`. */
-static void RARE describe_more(uint64_t size, struct pdn_allocation *out)
+static void PDN_RARE describe_more(uint64_t size, struct pdn_allocation *out)
 {
 	struct pdn_memory run = out->memory;
 	struct pdn_allocation all;
@@ -583,7 +580,8 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 }
 
 /* The id is read after all else at the base, because that is where later checks ask for it. */
-int RARE pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
+int PDN_RARE pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out,
+				 int *error)
 {
 	for (unsigned i = 0; i < 100; i++) {
 		uint64_t now;
@@ -614,8 +612,8 @@ static bool is_current(int device)
 	       current == device;
 }
 
-int RARE pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie,
-			   int *fd)
+int PDN_RARE pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie,
+			       int *fd)
 {
 	struct borrowed borrowed;
 	int result;

@@ -68,8 +68,8 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 static void discard(struct pdn_consumer *consumer, struct pdn_object_event *event, void *data)
 {
 	struct pindown_region *region = &pdn_regions[event->region];
-	/* Relaxed: pairs with end_kept() in invalidate.c. */
-	uint16_t reason = __atomic_load_n(&region->reason, __ATOMIC_RELAXED);
+	/* Relaxed: pairs with pdn_end_replaced() in invalidate.c. */
+	uint8_t reason = __atomic_load_n(&region->reason, __ATOMIC_RELAXED);
 	struct pindown_object_end what = {
 		.key = *event->key,
 		.data = data,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "cache/base/config.h"
+#include "cache/base/visible.h"
 #include "hook/cuda/devicemap.h"
 #include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
@@ -32,8 +33,6 @@ static const char *symbol_of(unsigned verb)
 }
 
 /* ---- real functions -------------------------------------------------------------------------- */
-
-#define RARE __attribute__((noinline, cold))
 
 enum road { LINKED, LOOKED_UP, ROADS };
 
@@ -396,8 +395,8 @@ IN_WRAPPER struct ibv_mr *caught_mlx5dv_reg_dmabuf_mr(enum road road, struct ibv
  * libibverbs, or with members of a later version is libibverbs' own business, and so is a call
  * that it refuses. It wants an iova with a dma-buf.
  */
-static RARE struct ibv_mr *make_by_attr(enum road road, struct ibv_pd *pd,
-					struct ibv_mr_init_attr *attr, const void *caller)
+static PDN_RARE struct ibv_mr *make_by_attr(enum road road, struct ibv_pd *pd,
+					    struct ibv_mr_init_attr *attr, const void *caller)
 {
 	const uint64_t by_fd = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET,
 		       mask = attr->comp_mask, iova = IBV_REG_MR_MASK_IOVA;
@@ -479,9 +478,10 @@ static bool may_be_gpu_umem(const struct mlx5dv_devx_umem_in *in, bool refused)
 		       : may_be_gpu_memory(in->addr);
 }
 
-static RARE struct mlx5dv_devx_umem *make_umem(enum road road, enum pdn_verb verb,
-					       struct ibv_context *context,
-					       struct mlx5dv_devx_umem_in *in, const void *caller)
+static PDN_RARE struct mlx5dv_devx_umem *make_umem(enum road road, enum pdn_verb verb,
+						   struct ibv_context *context,
+						   struct mlx5dv_devx_umem_in *in,
+						   const void *caller)
 {
 	struct pdn_exact exact = exact_umem(context, in, caller);
 	bool asked = may_be_gpu_umem(in, false);
@@ -533,7 +533,7 @@ IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg_ex(enum road roa
 	return make_umem(road, PDN_VERB_mlx5dv_devx_umem_reg_ex, context, in, CALLER);
 }
 
-static RARE int caught_mlx5dv_devx_umem_dereg(enum road road, struct mlx5dv_devx_umem *umem)
+static PDN_RARE int caught_mlx5dv_devx_umem_dereg(enum road road, struct mlx5dv_devx_umem *umem)
 {
 	pdn_mlx5dv_devx_umem_dereg_function *real;
 	struct pdn_mr *record = pdn_umem_record(umem);
@@ -556,7 +556,7 @@ static RARE int caught_mlx5dv_devx_umem_dereg(enum road road, struct mlx5dv_devx
 
 /* ---- changing and ending them ---------------------------------------------------------------- */
 
-static RARE int change_region(struct ibv_mr *mr, const struct pdn_change *change)
+static PDN_RARE int change_region(struct ibv_mr *mr, const struct pdn_change *change)
 {
 	uint64_t begun = begin_trace();
 	int result = pdn_verbs_rereg(mr, change);
@@ -605,7 +605,7 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 }
 
 /* For regions made with ibv_import_mr, which libibverbs makes; one that we made is deregistered. */
-static RARE void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
+static PDN_RARE void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
 {
 	pdn_ibv_unimport_mr_function *real = REAL(ibv_unimport_mr);
 
@@ -615,7 +615,7 @@ static RARE void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
 		real(mr);
 }
 
-static RARE int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
+static PDN_RARE int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
 {
 	pdn_ibv_dealloc_pd_function *real = REAL(ibv_dealloc_pd);
 	uint64_t begun = begin_trace();
@@ -628,7 +628,7 @@ static RARE int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
 	return error;
 }
 
-static RARE void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
+static PDN_RARE void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
 {
 	pdn_ibv_unimport_pd_function *real = REAL(ibv_unimport_pd);
 
@@ -637,7 +637,7 @@ static RARE void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
 		real(pd);
 }
 
-static RARE int caught_ibv_close_device(enum road road, struct ibv_context *context)
+static PDN_RARE int caught_ibv_close_device(enum road road, struct ibv_context *context)
 {
 	pdn_ibv_close_device_function *real = REAL(ibv_close_device);
 	uint64_t begun = begin_trace();

@@ -565,6 +565,32 @@ START_TEST(a_new_export_loses_against_a_free)
 }
 END_TEST
 
+static void open_and_close_often(void *arg)
+{
+	uint64_t offset;
+	int fd;
+
+	for (unsigned i = 0; i < 500; i++)
+		if (pindown_region_dmabuf(arg, BASE, &fd, &offset) == PINDOWN_OK)
+			pindown_region_close_dmabuf(arg);
+}
+
+/* Each asks for the region's backend while the other one opens or closes the descriptor. */
+START_TEST(two_threads_open_and_close_it)
+{
+	struct worker second;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	pindown_region *region = must_get(BASE, 1);
+	worker_start(&second, open_and_close_often, region);
+	open_and_close_often(region);
+	worker_join(&second);
+	ck_assert_uint_eq(stats().dmabufs, 0);
+	pindown_put(region);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: dma-buf descriptors");
@@ -588,6 +614,7 @@ int main(void)
 	tcase_add_test(tc, a_kept_one_gives_way_to_a_duplicate);
 	tcase_add_test(tc, without_descriptors_one_line_says_so);
 	tcase_add_test(tc, two_threads_export_again_once);
+	tcase_add_test(tc, two_threads_open_and_close_it);
 	tcase_add_test(tc, a_new_export_loses_against_a_free);
 	tc = cache_case(suite, "programs that close what they don't know");
 	tcase_add_test(tc, a_number_that_is_somebody_elses_by_now_is_left_alone);

@@ -23,6 +23,7 @@
 #   make bench-docs         writes the cache's benchmarks into docs/
 #   make analyse            runs the static analysers that are installed
 #   make mutate N=60        plants so many faults, one at a time: do tests notice?
+#   make fuzz T=elf SECONDS=60   gives a part of pindown changed inputs
 #   make compile_commands.json   for clangd and other tools
 #   make install            PREFIX, LIBDIR, DESTDIR
 #   make uninstall          removes what make install with the same variables

@@ -11,6 +11,9 @@ dist:
 deb:
 	packaging/deb $(B)/deb
 deb-module:
+	@if ! test -e '$(KDIR)/include/generated/utsrelease.h'; then \
+		echo "make deb-module: no headers of a built kernel at '$(KDIR)': give KDIR=" >&2; \
+		exit 1; fi
 	packaging/deb --module '$(KDIR)' $(B)/deb
 rpm:
 	packaging/rpm/build $(B)/rpm

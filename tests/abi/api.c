@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The types of the C API alone: a pointer to each function, so that a description of this object
- * has what a program was built with, and nothing of the library's inside (check-abi).
+ * has what a program was built with, and nothing of the library's inside (check-releases).
  */
 #include <pindown_dl.h>
 

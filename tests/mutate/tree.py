@@ -17,7 +17,8 @@ LEFT_OUT = {'check-library', 'check-install', 'check-manual', 'check-examples', 
             'check-make', 'check-debugging', 'check-fetch', 'check-protocol', 'check-patterns',
             'check-mutants', 'check-no-points', 'check-roots', 'check-page', 'check-perftest',
             'check-softnic-gtest', 'check-softnic-ucx', 'check-ucx', 'check-guest',
-            'check-fuzz', 'check-recipes', 'check-abi', 'check-tsan', 'check-facts'}
+            'check-fuzz', 'check-recipes', 'check-abi', 'check-releases', 'check-guide',
+            'check-packaging', 'check-tsan', 'check-facts'}
 # Those of one lock never run at the same time.
 PORTS, PROCESSES = threading.Lock(), threading.Lock()
 LOCKS = {'check-softnic': PORTS, 'check-stale': PORTS, 'check-top': PROCESSES}

@@ -159,7 +159,6 @@ START_TEST(a_range_ends_all_that_overlaps_it_and_no_more)
 }
 END_TEST
 
-/* The range counts in bytes, not in pages. */
 /*
  * Side by side: alone in blocks and beyond, side by side in a block, sharing pages, on two devices,
  * pinned in any order. Each is ended once, whichever call ends them all.
@@ -251,6 +250,7 @@ START_TEST(many_end_at_once_but_for_those_in_use)
 }
 END_TEST
 
+/* The range counts in bytes, not in pages. */
 START_TEST(a_range_spares_neighbours_in_its_pages)
 {
 	for (unsigned i = 0; i < 3; i++) {

@@ -107,9 +107,8 @@ static unsigned length_of(void (*step)(void), unsigned count)
 }
 
 /*
- * Each region took 790 instructions before the removal was made shorter, and each miss 2120 before
- * its common case was. The limits leave room for other versions of the compiler; other compilers
- * are not measured.
+ * For each region of a range, and for each miss. The limits leave room for other versions of the
+ * compiler; other compilers are not measured.
  */
 #if defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
 #define LIMIT	   680u
@@ -216,8 +215,8 @@ END_TEST
 
 /*
  * Most of them give memory to tables, only to the parts of them that are needed now; the second
- * region gets the index its first leaf. When each column of the tables got memory at once they were
- * 56. The limit leaves room for one part that lies across a boundary of huge pages.
+ * region gets the index its first leaf. With memory for each column of the tables at once they
+ * would be 56. The limit leaves room for one part that lies across a boundary of huge pages.
  */
 START_TEST(system_calls_of_the_first_pins)
 {

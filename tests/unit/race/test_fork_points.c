@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Forks by a signal handler at the cache's points (cache/base/test_point.h).
+ * Forks by a signal handler at the points that the cache is built with here
+ * (cache/base/test_point.h).
  *
- * A thread waits, with the lock held, for another thread's hit, and just then a signal handler of
- * it forks. The child does not have the other thread, so that hit never ends there. The cache
- * is built with points (cache/base/test_point.h).
+ * In one test a thread waits, with the lock held, for another thread's hit, and just then a signal
+ * handler of it forks. The child does not have the other thread, so that hit never ends there.
  */
 #define _GNU_SOURCE
 #include <signal.h>

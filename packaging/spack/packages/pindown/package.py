@@ -13,7 +13,7 @@ class Pindown(MakefilePackage):
 
     homepage = "https://example.org/pindown"
 
-    license("MIT", checked_by="pindown")
+    license("MIT")
 
     # There is no archive to download yet: dev-build, or a mirror with the file of `make dist`.
     manual_download = True

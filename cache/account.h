@@ -35,8 +35,8 @@ void pdn_account_pin(const struct pindown_region *region);
 void pdn_account_unpin(const struct pindown_region *region, bool was_kept);
 void pdn_account_out(const struct pindown_region *region, bool missed);
 /*
- * The same for `count` regions of one device: idle ones that were unpinned, of so many bytes
- * together; and others that were not missed, and for this reason.
+ * The same for `count` regions of one device. unpins: they were idle, and have `bytes` together.
+ * outs: they end for this reason, and no free of theirs was missed.
  */
 void pdn_account_unpins(int device, uint32_t count, uint64_t bytes);
 void pdn_account_outs(int device, uint32_t count, enum pindown_reason reason);

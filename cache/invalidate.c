@@ -114,7 +114,7 @@ static bool __attribute__((noinline, cold)) mark(struct pdn_victims *victims, ui
 	struct pindown_region *region = &pdn_regions[number];
 	bool missed = victims->missed && !pdn_region_is_volatile(region);
 
-	pdn_region_set_flags(region, pdn_regions[number].flags | (missed ? PDN_REGION_MISSED : 0) |
+	pdn_region_set_flags(region, region->flags | (missed ? PDN_REGION_MISSED : 0) |
 					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
 	victims->need_more |= missed;
 	return missed;
@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) void add(struct pdn_victims *victim
 	pdn_index_remove(number, region->base, region->end);
 	pdn_queues_remove(number);
 	pdn_occupied_add(-1u);
-	pdn_account_out(&pdn_regions[number], missed);
+	pdn_account_out(region, missed);
 	if (missed)
 		pdn_trust_ends();
 	PDN_POINT(END_UNLINKED, region->base);
@@ -664,7 +664,7 @@ static int __attribute__((noinline, cold)) end_one_by_one(struct pdn_victims *vi
 	return count;
 }
 
-/* None of them is in use, and nobody wants to hear of any. */
+/* Unpins all of the list. No region of it is in use, and nobody is to be notified of an end. */
 static int __attribute__((noinline)) unpin_all(struct pdn_victims *victims)
 {
 	struct unpinned unpinned = {.count = 0};

@@ -85,9 +85,9 @@ static void __attribute__((noinline, cold)) publish_table(void)
 }
 
 /*
- * Threads that wanted memory for a stripe, and how many have to come before the system is asked
- * again. After a refusal these are twice as many as before: each thread of a process that starts
- * many would ask in vain. Relaxed: one that asks too early or too late makes no difference.
+ * How many threads have wanted memory for a stripe, and at which of them the system is asked again.
+ * Each refusal doubles that number, so that a process with many threads does not ask for each of
+ * them. Relaxed: it makes no difference if a thread asks too early or too late.
  */
 static uint32_t asked_for_stripes, ask_from;
 
@@ -334,7 +334,10 @@ static unsigned flags_of(const struct pdn_allocation *what, const struct pdn_pin
 										: 0);
 }
 
-/* What needs more than the record; NULL: nothing. Windows and mappings are not pieces. */
+/*
+ * Stores what the record has no room for. `rest` is NULL where there is nothing to store. A window
+ * or a mapping never has the flag PIECE.
+ */
 static void fill_rest(union pdn_rest *rest, const struct pdn_allocation *what, unsigned flags)
 {
 	if (flags & PDN_REGION_SPANS) {

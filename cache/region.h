@@ -93,7 +93,10 @@ struct pdn_backing {
 	uint32_t handle;
 };
 
-/* What few regions need: those with SPANS, PIECE or WINDOW, of which at most one needs it. */
+/*
+ * Few regions need this: those with SPANS, PIECE, or WINDOW and a context. No region has two of
+ * these at once that need it.
+ */
 union pdn_rest {
 	uint64_t others;   /* SPANS: see struct pdn_allocation */
 	uint64_t pin_base; /* PIECE */

@@ -34,7 +34,7 @@ static inline void put32(uint32_t *where, uint32_t value)
 
 _Static_assert(PDN_MAX_DEVICES <= PDN_TOP_DEVICES, "each has a place in the page");
 
-/* What each pin and each unpin may change. */
+/* The figures that a pin or an unpin can change. */
 static inline void fill_pins(struct pindown_stats *stats, const struct pdn_account *account)
 {
 	put(&stats->pins, account->pins);

@@ -39,8 +39,8 @@ static struct {
 /*
  * All blocks but the first are listed in groups: a bit for each block with a record that is owned,
  * in the lower half of a word. The upper half counts the changes: a thread sets the bit of its
- * record and then lists the block, also when it is listed already. So whoever takes a block off the
- * list, since none of its records is owned, fails if one was taken since. All of this is
+ * record and then lists the block, also when it is listed already. A thread that finds no record
+ * owned takes the block off the list, and fails if a record was taken meanwhile. All of this is
  * sequentially consistent.
  */
 #define GROUP	   32u

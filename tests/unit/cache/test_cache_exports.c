@@ -482,18 +482,13 @@ END_TEST
 START_TEST(little_room)
 {
 	struct rlimit limit;
-	unsigned long pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
 
 	if (IS_SANITIZED) {
 		skip_test("a sanitizer needs all address space");
 		return;
 	}
-	ck_assert_ptr_nonnull(file);
-	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
-	fclose(file);
 	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limit), 0);
-	limit.rlim_cur = pages * 4096 + MIB(6);
+	limit.rlim_cur = used_address_space() + MIB(6);
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 	fake_alloc(BASE, SIZE, FAKE_LINEAR);
 	for (unsigned i = 0; i < 5000; i++) {

@@ -13,23 +13,12 @@
 #include "tests/unit/support/fork_test.h"
 #include "cache/base/address_space.h"
 
-static uint64_t address_space(void)
-{
-	unsigned long pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	ck_assert_ptr_nonnull(file);
-	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
-	fclose(file);
-	return pages * 4096ull;
-}
-
 static void leave(uint64_t bytes)
 {
-	struct rlimit limit = {address_space() + bytes, RLIM_INFINITY};
+	struct rlimit limit = {used_address_space() + bytes, RLIM_INFINITY};
 
 	ck_assert_int_eq(getrlimit(RLIMIT_AS, &limit), 0);
-	limit.rlim_cur = address_space() + bytes;
+	limit.rlim_cur = used_address_space() + bytes;
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 }
 

@@ -676,17 +676,6 @@ static struct refused ask_without(unsigned call)
 	return what;
 }
 
-static uint64_t address_space(void)
-{
-	unsigned long pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	ck_assert_ptr_nonnull(file);
-	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
-	fclose(file);
-	return pages * 4096ull;
-}
-
 static void does_nothing(void *arg)
 {
 	(void)arg;
@@ -702,7 +691,7 @@ START_TEST(threads_whose_counts_get_no_memory)
 	ck_assert(has_own_counts());
 	start(0, PDN_STRIPES_AT_FIRST - 1);
 	in_other_thread(does_nothing, NULL); /* for a stack, which those to come use again */
-	before = address_space();
+	before = used_address_space();
 	for (unsigned i = 0; i < many; i++) {
 		struct refused what = ask_without(SYS_mprotect);
 
@@ -713,7 +702,7 @@ START_TEST(threads_whose_counts_get_no_memory)
 		ck_assert(!what.own);
 	}
 	/* One stripe's counts would take twice four bytes for each region that there may be. */
-	ck_assert_uint_lt(address_space() - before, stats().max_regions * 8);
+	ck_assert_uint_lt(used_address_space() - before, stats().max_regions * 8);
 	end(0, PDN_STRIPES_AT_FIRST - 1);
 }
 END_TEST

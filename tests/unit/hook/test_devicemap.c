@@ -81,24 +81,13 @@ END_TEST
 
 /* ---- address space --------------------------------------------------------------------------- */
 
-static uint64_t address_space(void)
-{
-	unsigned long pages = 0;
-	FILE *file = fopen("/proc/self/statm", "r");
-
-	ck_assert_ptr_nonnull(file);
-	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
-	fclose(file);
-	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 START_TEST(it_takes_little_address_space)
 {
-	uint64_t before = address_space();
+	uint64_t before = used_address_space();
 
 	pdn_device_seen(BASE, MIB(1));
 	pdn_device_seen(BASE + GIB(32), GIB(64));
-	ck_assert_uint_le(address_space() - before, KIB(256));
+	ck_assert_uint_le(used_address_space() - before, KIB(256));
 }
 END_TEST
 

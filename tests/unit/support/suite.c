@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static unsigned *skipped; /* shared with the processes in which the tests run */
 
@@ -39,6 +40,17 @@ TCase *suite_case(Suite *suite, const char *name, void (*begin)(void), void (*en
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
 	return tc;
+}
+
+uint64_t used_address_space(void)
+{
+	unsigned long pages = 0;
+	FILE *file = fopen("/proc/self/statm", "r");
+
+	ck_assert_ptr_nonnull(file);
+	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+	fclose(file);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 int run_suite(Suite *suite)

@@ -4,6 +4,7 @@
 
 #include <check.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* How long the threads of a test wait for each other, also on a slow machine. */
 #define PATIENCE_NS 60000000000u
@@ -22,6 +23,9 @@ void skip_test(const char *why, ...) __attribute__((format(printf, 1, 2)));
 
 /* Was the long round of the tests by chance asked for, by CHECK_LONG=1? */
 bool wants_long_rounds(void);
+
+/* The bytes of address space that this process has taken. */
+uint64_t used_address_space(void);
 
 /* Runs the whole suite and frees it. The result is main()'s. */
 int run_suite(Suite *suite);

@@ -891,18 +891,19 @@ void __attribute__((cold)) pdn_dying_drop_own(void)
 }
 
 /*
- * Other threads may be pinning this memory, and have been told to give up, or be unpinning it for
- * another reason. The free waits for both, so that no pin keeps the memory when it returns. The
- * wait ends at a deadline: two threads that free inside subscribers' callbacks could wait for each
+ * Other threads may be asking the driver about this memory, or be pinning it, and have been told to
+ * give up, or be unpinning it for another reason. The free waits for all of them, so that the
+ * driver is not asked during the free, and no pin keeps the memory when it returns. The wait ends at a deadline: two threads that free inside subscribers' callbacks could wait for each
  * other.
  */
 static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_scope *scope)
 {
 	static bool said;
 	uint64_t deadline = pdn_race_deadline();
-	bool in_time = true;
+	bool in_time;
 
 	PDN_POINT(END_WAITING, scope->begin);
+	in_time = pdn_flights_wait_for_answers(scope, deadline);
 	pdn_lock();
 	while (in_time && (pdn_flights_under(scope) || pdn_dying_under(scope)))
 		in_time = pdn_wait_pending(deadline);

@@ -53,6 +53,7 @@ struct attempt {
 	bool has_evicted; /* regions, for a pin that was refused all the same */
 	bool was_refused; /* a pin for the request */
 	bool narrows;	  /* another one that reaches less far may work */
+	bool has_waited;  /* for guards that may be on the memory to be asked about */
 	unsigned losses;
 	unsigned refusals;  /* how often the driver has refused memory of a pool */
 	unsigned memories;  /* how often an eviction was made for a record's memory */
@@ -116,7 +117,7 @@ static uint64_t deadline_of(struct attempt *a)
 
 static void pin_begin(struct attempt *a)
 {
-	pdn_flight_begin(&a->flight);
+	pdn_flight_begin(&a->flight, a->growth.base, a->growth.end);
 	PDN_POINT(PIN_BEGUN, a->addr);
 	/* Pairs with pdn_guard_up()'s publish. */
 	a->frees_before = pdn_guard_any(pdn_heavy_barrier_after_change());
@@ -136,6 +137,34 @@ static int PDN_RARE wait_for_free(struct attempt *a)
 	if (a->flight.nowait)
 		return PINDOWN_ERR_WOULD_WAIT;
 	return pdn_guard_wait(&memory, deadline_of(a)) ? AGAIN : PINDOWN_ERR_TIMED_OUT;
+}
+
+/*
+ * Another thread may be freeing memory that the driver would be asked about. Without a flight, as
+ * above.
+ */
+static int PDN_RARE wait_before_asking(struct attempt *a)
+{
+	pdn_flight_end_unlocked(&a->flight);
+	PDN_POINT(PIN_WAITING, a->addr);
+	if (a->flight.nowait)
+		return PINDOWN_ERR_WOULD_WAIT;
+	a->has_waited = true;
+	return pdn_guard_wait_near(a->growth.base, a->growth.end, deadline_of(a))
+		       ? AGAIN
+		       : PINDOWN_ERR_TIMED_OUT;
+}
+
+/*
+ * Some guard is up. What may be there is as a rule a free of other memory: it is waited for once,
+ * and a get that must not wait takes it for one.
+ */
+static bool PDN_RARE must_wait_before_asking(const struct attempt *a)
+{
+	enum pdn_nearness near = pdn_guard_near(a->growth.base, a->growth.end);
+
+	return near == PDN_GUARD_THERE ||
+	       (near == PDN_GUARD_MAYBE_THERE && !a->has_waited && !a->flight.nowait);
 }
 
 /* Nothing has gone wrong but that the attempt reached too far. */
@@ -165,10 +194,27 @@ static int PDN_RARE pin_retry(struct attempt *a)
 
 /* ---- steps, without the lock ------------------------------------------------------------- */
 
+/*
+ * With mappings beside the request, up to the wanted size, the driver is asked about memory that
+ * the program frees as it likes.
+ */
+static bool PDN_RARE may_ask_wider(struct attempt *a)
+{
+	uint64_t more = a->growth.size, begin = a->growth.base, end = a->growth.end + more;
+
+	begin = begin > more ? begin - more - 1 : 0;
+	pdn_flight_asks(&a->flight, begin, end);
+	if (!pdn_guard_any(pdn_heavy_barrier()))
+		return true;
+	a->frees_before = true;
+	return pdn_guard_near(begin, end) == PDN_NO_GUARD_NEAR;
+}
+
 static int ask_driver(struct attempt *a)
 {
 	int result = pdn_growth_describe(&a->growth, &a->what, &a->driver_error);
 
+	pdn_flight_has_asked(&a->flight);
 	PDN_POINT(PIN_DESCRIBED, a->addr);
 	return result;
 }
@@ -740,14 +786,21 @@ static int pin_attempt(struct attempt *a)
 	const struct pdn_backend *backend = NULL;
 	int result;
 
-	do {
+	if (a->frees_before && must_wait_before_asking(a))
+		return wait_before_asking(a);
+	for (;;) {
 		result = ask_driver(a);
 		if (result == PINDOWN_OK) {
 			/* The first time for a device it asks the driver: without the lock. */
 			backend = pdn_backend_for(a->what.memory.device);
 			result = announce(a, backend);
 		}
-	} while (result == WIDER);
+		if (result != WIDER)
+			break;
+		if (!may_ask_wider(a))
+			return pdn_growth_shrinks(&a->growth, false) ? retry_narrower(a)
+								     : wait_before_asking(a);
+	}
 	if (result == AGAIN)
 		return wait_for_company(a);
 	/* Compared with the id from before the description: the memory may have changed since. */
@@ -800,7 +853,7 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.deadline = 0;
 	a.flight.nowait = flags & PINDOWN_GET_NOWAIT;
 	a.losses = a.refusals = a.memories = 0;
-	a.was_refused = false;
+	a.was_refused = a.has_waited = false;
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;

@@ -193,6 +193,78 @@ bool pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline)
 	return in_time;
 }
 
+/* Might the scope's end be the end of memory in [begin, end)? */
+static enum pdn_nearness nearness_of(const struct pdn_scope *scope, uint64_t begin, uint64_t end)
+{
+	if (scope->kind == PDN_GUARD_NONE)
+		return PDN_NO_GUARD_NEAR;
+	if (scope->kind != PDN_GUARD_RANGE)
+		return PDN_GUARD_MAYBE_THERE;
+	if (scope->begin >= end)
+		return PDN_NO_GUARD_NEAR;
+	if (scope->begin >= begin || scope->end > begin)
+		return PDN_GUARD_THERE;
+	return scope->end <= scope->begin ? PDN_GUARD_MAYBE_THERE : PDN_NO_GUARD_NEAR;
+}
+
+/* As thread_guards(). */
+static enum pdn_nearness thread_guards_near(const struct pdn_thread *thread, uint64_t begin,
+					    uint64_t end)
+{
+	enum pdn_nearness nearest = PDN_NO_GUARD_NEAR;
+
+	for (unsigned i = 0; i < PDN_GUARDS; i++) {
+		struct pdn_scope scope = scope_of(&thread->guards[i]);
+		enum pdn_nearness near = nearness_of(&scope, begin, end);
+
+		if (scope.kind == PDN_GUARD_NONE)
+			break;
+		if (near > nearest)
+			nearest = near;
+	}
+	return nearest;
+}
+
+/* This thread's own are of a call that has not reached the driver yet, or has left it. */
+enum pdn_nearness __attribute__((cold)) pdn_guard_near(uint64_t begin, uint64_t end)
+{
+	const struct pdn_thread *self = pdn_self();
+	enum pdn_nearness nearest = __atomic_load_n(&recordless, __ATOMIC_SEQ_CST)
+					    ? PDN_GUARD_MAYBE_THERE
+					    : PDN_NO_GUARD_NEAR;
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next_that_frees(&walk))) {
+		enum pdn_nearness near =
+			t == self ? PDN_NO_GUARD_NEAR : thread_guards_near(t, begin, end);
+
+		if (near > nearest)
+			nearest = near;
+	}
+	return nearest;
+}
+
+/* Much longer than frees take that don't wait for the device's work. */
+#define MAYBE_NS 1000000u
+
+bool __attribute__((cold)) pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline)
+{
+	uint64_t maybe_until = pdn_deadline(MAYBE_NS), now = 0;
+	struct pdn_backoff rest = {0};
+	enum pdn_nearness near;
+
+	pdn_thread_set_waits(true);
+	while ((near = pdn_guard_near(begin, end)) != PDN_NO_GUARD_NEAR) {
+		now = pdn_deadline(0);
+		if (now >= (near == PDN_GUARD_THERE ? deadline : maybe_until))
+			break;
+		pdn_backoff(&rest);
+	}
+	pdn_thread_set_waits(false);
+	return near != PDN_GUARD_THERE;
+}
+
 /* ---- flights ----------------------------------------------------------------------------- */
 
 struct pdn_flight *pdn_flights;
@@ -206,12 +278,26 @@ static struct pdn_flight *latest(void)
 	return __atomic_load_n(&pdn_flights, __ATOMIC_ACQUIRE);
 }
 
+/* Relaxed: what they are before and behind is ordered by the barriers, and by the lock. */
+void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end)
+{
+	__atomic_store_n(&flight->asks_begin, begin, __ATOMIC_RELAXED);
+	__atomic_store_n(&flight->asks_end, end, __ATOMIC_RELAXED);
+}
+
+/* Release: a free that sees this goes to the driver after the answer. */
+void pdn_flight_has_asked(struct pdn_flight *flight)
+{
+	__atomic_store_n(&flight->asks_end, 0, __ATOMIC_RELEASE);
+}
+
 /*
  * Sequentially consistent: frees look for it when their guard is up. A child that is forked
  * meanwhile finds a list that is whole.
  */
-void pdn_flight_begin(struct pdn_flight *flight)
+void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end)
 {
+	pdn_flight_asks(flight, begin, end);
 	flight->known = flight->disturbed = flight->lost = false;
 	flight->reserved = 0;
 	flight->tid = pdn_my_tid();
@@ -268,6 +354,15 @@ static void set_lost(struct pdn_flight *flight)
 	__atomic_store_n(&flight->lost, true, __ATOMIC_RELAXED);
 }
 
+/* Acquire: pairs with pdn_flight_has_asked(). */
+static bool asks_about(const struct pdn_flight *flight, const struct pdn_scope *scope)
+{
+	uint64_t end = __atomic_load_n(&flight->asks_end, __ATOMIC_ACQUIRE);
+	uint64_t begin = __atomic_load_n(&flight->asks_begin, __ATOMIC_RELAXED);
+
+	return end && nearness_of(scope, begin, end) != PDN_NO_GUARD_NEAR;
+}
+
 bool pdn_flights_mark_lost(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
@@ -279,6 +374,7 @@ bool pdn_flights_mark_lost(const struct pdn_scope *scope)
 			set_lost(f);
 			others |= f->tid != me;
 		}
+		others |= f->tid != me && asks_about(f, scope);
 	}
 	return others;
 }
@@ -298,6 +394,39 @@ bool pdn_flights_under(const struct pdn_scope *scope)
 		if (f->lost && f->tid != me && pins(f, scope))
 			return true;
 	return false;
+}
+
+static bool any_asks_about(const struct pdn_scope *scope)
+{
+	uint32_t me = pdn_my_tid();
+
+	for (const struct pdn_flight *f = latest(); f; f = f->next)
+		if (f->tid != me && asks_about(f, scope))
+			return true;
+	return false;
+}
+
+/*
+ * An answer takes less than a microsecond as a rule, and its thread wakes nobody: that would cost
+ * each pin a look for waiters.
+ */
+bool __attribute__((cold))
+pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline)
+{
+	struct pdn_backoff rest = {0};
+	bool asks;
+
+	pdn_thread_set_waits(true);
+	for (;;) {
+		pdn_lock();
+		asks = any_asks_about(scope);
+		pdn_unlock();
+		if (!asks || pdn_deadline(0) >= deadline)
+			break;
+		pdn_backoff(&rest);
+	}
+	pdn_thread_set_waits(false);
+	return !asks;
 }
 
 /* Windows of one allocation have the same memory. */

@@ -21,6 +21,11 @@
  *	  no more than the two looks.
  *
  * After the pin the id is read in any case, for memory that is freed unseen.
+ *
+ * libcuda may crash where it is asked about memory that another thread is just freeing. So each
+ * question about memory that may be freed is asked in a flight that says where the questions are
+ * about. A free of memory there waits until they are answered; where its guard is up already, it is
+ * waited for instead, and then the flight begins again.
  */
 #ifndef PDN_GUARD_H
 #define PDN_GUARD_H
@@ -92,6 +97,20 @@ bool pdn_guard_any(bool alone);
 bool pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline);
 
 /*
+ * Before a question about addresses in [begin, end), after a heavy barrier: might another thread
+ * be ending memory there just now? A guard does not tell how long an allocation is, so it may be on
+ * all that lies behind its beginning.
+ */
+enum pdn_nearness { PDN_NO_GUARD_NEAR, PDN_GUARD_MAYBE_THERE, PDN_GUARD_THERE };
+enum pdn_nearness pdn_guard_near(uint64_t begin, uint64_t end);
+
+/*
+ * Without a flight: wait until none is there any more; and for those that may be there, but for
+ * long calls of other memory no longer than a free takes as a rule. false: the deadline has passed.
+ */
+bool pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline);
+
+/*
  * A pin under way, or the opening or closing of a region's descriptor. It lies on the stack of its
  * thread. It is added to the list of flights without the lock, at the front; under the lock it is
  * removed, its members are changed, and others look at it.
@@ -102,12 +121,13 @@ struct pdn_flight {
 	struct pdn_memory memory; /* once it is known */
 	uint64_t reserved;	  /* bytes of the budget that it has taken */
 	uint64_t max_dmabufs; /* the owner's limit: with this many open it must not open another */
-	uint32_t tid;	      /* its thread's, which need not have a record */
-	struct pdn_pin *pin;  /* or NULL; a child that is forked meanwhile abandons it */
-	bool nowait;	      /* set by its owner before it begins: PINDOWN_GET_NOWAIT */
-	bool known;	      /* memory has been filled in */
-	bool disturbed;	      /* a free of any memory began before that */
-	bool lost;	      /* a free of the memory began after that: the pin must not be used */
+	uint64_t asks_begin, asks_end; /* its thread asks the driver about addresses in there */
+	uint32_t tid;		       /* its thread's, which need not have a record */
+	struct pdn_pin *pin;	       /* or NULL; a child that is forked meanwhile abandons it */
+	bool nowait;		       /* set by its owner before it begins: PINDOWN_GET_NOWAIT */
+	bool known;		       /* memory has been filled in */
+	bool disturbed;		       /* a free of any memory began before that */
+	bool lost; /* a free of the memory began after that: the pin must not be used */
 };
 
 /* A look without the lock, to give up early. Under it, `lost` is the truth. */
@@ -128,8 +148,17 @@ static inline bool pdn_flights_any(void)
 	return __atomic_load_n(&pdn_flights, __ATOMIC_SEQ_CST) != NULL;
 }
 
-/* With or without the lock held. A read-modify-write operation, which a barrier can rely on. */
-void pdn_flight_begin(struct pdn_flight *flight);
+/*
+ * With or without the lock held. A read-modify-write operation, which a barrier can rely on. From
+ * here on frees of memory in [begin, end) wait until pdn_flight_has_asked(). end 0: it asks nothing.
+ */
+void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+
+/* The same again in the course of the flight. A heavy barrier of the whole kind has to follow. */
+void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+
+/* Lock not needed. The driver has answered. */
+void pdn_flight_has_asked(struct pdn_flight *flight);
 
 /* Lock held. Threads that wait for something to settle wake up. */
 void pdn_flight_end(struct pdn_flight *flight);
@@ -138,8 +167,9 @@ void pdn_flight_end(struct pdn_flight *flight);
 void pdn_flight_end_unlocked(struct pdn_flight *flight);
 
 /*
- * Lock held. Mark lost all flights that the scope covers; true when any is another thread's.
- * Flights that have not yet said what they pin are disturbed, and will look.
+ * Lock held. Mark lost all flights that the scope covers; true when any is another thread's, or
+ * when another thread asks about memory there. Flights that have not yet said what they pin are
+ * disturbed, and will look.
  */
 bool pdn_flights_mark_lost(const struct pdn_scope *scope);
 
@@ -154,6 +184,9 @@ bool pdn_flight_is_duplicate(const struct pdn_flight *flight);
 
 /* Lock held. Is a flight of another thread, marked lost by this scope, still under way? */
 bool pdn_flights_under(const struct pdn_scope *scope);
+
+/* Lock not held. Wait until no other thread asks about memory there; false: not in time. */
+bool pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline);
 
 /* Lock held. This thread is about to end, with flights on its stack. */
 void pdn_flights_drop_own(void);

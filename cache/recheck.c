@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "cache/recheck.h"
 
+#include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
 #include "cache/index.h"
@@ -18,8 +19,10 @@
  * another thread would take that for a use, and return with the memory still pinned.
  */
 struct suspect {
+	struct pdn_memory memory;
+	uint64_t buffer_id, others;
 	uint32_t number;
-	uint64_t base, end, buffer_id, others;
+	bool is_gone;
 };
 
 /* Lock held. */
@@ -28,8 +31,10 @@ static struct suspect suspect_of(uint32_t number)
 	const struct pindown_region *region = &pdn_regions[number];
 
 	return (struct suspect){.number = number,
-				.base = region->base,
-				.end = region->end,
+				.memory = {.base = region->base,
+					   .end = region->end,
+					   .context = pdn_region_context(region),
+					   .device = region->device},
 				.buffer_id = region->buffer_id,
 				.others = pdn_region_others(region)};
 }
@@ -54,18 +59,45 @@ static bool is_still_there(const struct suspect *suspect)
 {
 	const struct pindown_region *region = &pdn_regions[suspect->number];
 
-	return pdn_state_is_live(pdn_brief_of(region)->state) && region->base == suspect->base &&
-	       region->end == suspect->end && region->buffer_id == suspect->buffer_id &&
+	return pdn_state_is_live(pdn_brief_of(region)->state) &&
+	       region->base == suspect->memory.base && region->end == suspect->memory.end &&
+	       region->buffer_id == suspect->buffer_id &&
 	       pdn_region_others(region) == suspect->others;
 }
 
-static void drop_if_changed(const struct suspect *suspect, const char *how)
+/*
+ * The program may free this memory in other threads as it likes: such a free waits for the answers.
+ * One that is under way ends the region itself.
+ */
+static void ask_about(struct suspect *suspects, unsigned n)
+{
+	uint64_t begin = UINT64_MAX, end = 0;
+	struct pdn_flight flight;
+	bool any;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (suspects[i].memory.base < begin)
+			begin = suspects[i].memory.base;
+		if (suspects[i].memory.end > end)
+			end = suspects[i].memory.end;
+	}
+	pdn_flight_begin(&flight, begin, end);
+	any = pdn_guard_any(pdn_heavy_barrier_after_change());
+	for (unsigned i = 0; i < n; i++) {
+		const struct suspect *s = &suspects[i];
+
+		suspects[i].is_gone = !(any && pdn_guard_on(&s->memory) == PDN_GUARDED) &&
+				      pdn_driver_compare(s->memory.base, s->memory.end,
+							 s->buffer_id, s->others) == PDN_FALSE;
+	}
+	pdn_flight_end_unlocked(&flight);
+	pdn_barrier_report();
+}
+
+static void drop(const struct suspect *suspect, const char *how)
 {
 	struct pdn_victims victims = {0};
 
-	if (pdn_driver_compare(suspect->base, suspect->end, suspect->buffer_id, suspect->others) !=
-	    PDN_FALSE)
-		return;
 	pdn_lock();
 	if (is_still_there(suspect)) {
 		victims.missed = how;
@@ -74,6 +106,14 @@ static void drop_if_changed(const struct suspect *suspect, const char *how)
 	pdn_victims_split_idle_and_held(&victims);
 	pdn_unlock();
 	pdn_victims_dispatch(&victims);
+}
+
+static void drop_changed(struct suspect *suspects, unsigned n, const char *how)
+{
+	ask_about(suspects, n);
+	for (unsigned i = 0; i < n; i++)
+		if (suspects[i].is_gone)
+			drop(&suspects[i], how);
 }
 
 void pdn_recheck_some(void *pool)
@@ -87,8 +127,7 @@ void pdn_recheck_some(void *pool)
 	pdn_flights_mark_lost(&all); /* the driver's answer to them may no longer be true */
 	pdn_unlock();
 	while ((n = take_suspects(suspects, &from, pool)) != 0)
-		for (unsigned i = 0; i < n; i++)
-			drop_if_changed(&suspects[i], "gone after a call that may free memory");
+		drop_changed(suspects, n, "gone after a call that may free memory");
 }
 
 /* A look without the lock, then the lock for what it has found. */
@@ -102,7 +141,7 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 	number = pdn_index_next(at, end);
 	if (number) {
 		*suspect = suspect_of(number);
-		*at = suspect->end;
+		*at = suspect->memory.end;
 	}
 	pdn_unlock();
 	return number != 0;
@@ -113,5 +152,5 @@ void pdn_drop_changed(uint64_t begin, uint64_t end, const char *how)
 	struct suspect suspect;
 
 	for (uint64_t at = begin; at < end && take_overlapping(&suspect, &at, end);)
-		drop_if_changed(&suspect, how);
+		drop_changed(&suspect, 1, how);
 }

@@ -56,7 +56,7 @@ static bool may_keep(const struct pdn_backend *backend)
 static void begin_flight(struct pdn_flight *flight, const struct pindown_region *region,
 			 struct pdn_pin *pin)
 {
-	pdn_flight_begin(flight);
+	pdn_flight_begin(flight, 0, 0);
 	flight->pin = pin;
 	flight->memory = pdn_memory_of(region);
 	flight->known = true;

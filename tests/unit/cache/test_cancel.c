@@ -485,6 +485,32 @@ START_TEST(the_state_stays)
 }
 END_TEST
 
+static void expect_type(int expected)
+{
+	int found;
+
+	pthread_setcanceltype(expected, &found);
+	ck_assert_int_eq(found, expected);
+}
+
+START_TEST(the_type_stays)
+{
+	static const int types[] = {PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_ASYNCHRONOUS};
+
+	for (unsigned i = 0; i < 2; i++) {
+		pthread_setcanceltype(types[i], NULL);
+		get_and_put(AT(0), 1);
+		pindown_invalidate(AT(0), 0);
+		expect_type(types[i]);
+		get_and_put(AT(0), 1);
+		watched_free(AT(0));
+		expect_type(types[i]);
+		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	}
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
+}
+END_TEST
+
 /* ---- in a hit: of asynchronous type, at each instruction ---- */
 
 static void prepare_a_region(void)
@@ -1149,6 +1175,7 @@ int main(void)
 		tcase_add_loop_test(tc, both[i], 0, IS_FOLLOWED ? 2 : 1);
 	tc = objects_case(suite, "cancelled or not");
 	tcase_add_test(tc, the_state_stays);
+	tcase_add_test(tc, the_type_stays);
 	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_test(tc, in_a_hit_at_each_instruction);
 	if (CAN_STEP && IS_FOLLOWED)

@@ -841,6 +841,12 @@ static void tell_of_an_allocation(void)
 	pdn_allocated(AT(0), MIB(2));
 }
 
+/* All of a free but the driver's call. */
+static void end_it(void)
+{
+	pdn_end_range(AT(0), 0);
+}
+
 static const struct {
 	const char *name;
 	void (*prepare)(void);
@@ -858,6 +864,7 @@ static const struct {
 	{"the opening of a descriptor", prepare_a_held_region, open_its_descriptor, NULL},
 	{"the closing of a descriptor", prepare_a_lent_descriptor, close_its_descriptor, NULL},
 	{"an invalidation", prepare_a_region, invalidate, NULL},
+	{"a free", prepare_a_region, end_it, NULL},
 	{"the invalidation of a context", prepare_a_region, invalidate_its_context, NULL},
 	{"a flush", prepare_a_region, flush, NULL},
 	{"the end of an owner", prepare_a_held_object, end_owner, NULL},

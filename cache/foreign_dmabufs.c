@@ -521,16 +521,15 @@ static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record, 
 	return count;
 }
 
-void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
+static void __attribute__((noinline, cold))
+end_exports(const struct pdn_scope *scope, enum pindown_reason reason)
 {
+	PDN_UNCANCELLED;
 	struct taken taken[AT_ONCE];
 	uint32_t record = 0;
 	unsigned count;
-	int saved;
+	int saved = errno;
 
-	if (!pdn_exports_may_be_in(scope))
-		return;
-	saved = errno;
 	do {
 		pdn_lock();
 		count = remove_covered(scope, &record, taken);
@@ -541,6 +540,12 @@ void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
 		}
 	} while (count == AT_ONCE);
 	errno = saved;
+}
+
+void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
+{
+	if (pdn_exports_may_be_in(scope))
+		end_exports(scope, reason);
 }
 
 /* The child has the descriptors, but the memory and its end are the parent's. */

@@ -78,7 +78,7 @@ static bool nothing_at_all(void)
 static void __attribute__((noinline))
 end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	PDN_UNCANCELLED;
+	PDN_CANCELLED_LATER;
 	int saved = errno;
 
 	pdn_exports_end(scope, reason);

@@ -431,6 +431,7 @@ static bool is_abandoned(uint32_t number)
 /* In a child the handle may be that of another pin, of the child's own. */
 static void __attribute__((noinline)) unpin_backed(struct pindown_region *region)
 {
+	PDN_UNCANCELLED;
 	struct pdn_pin pin = pdn_region_pin(region);
 	const struct pdn_backend *backend = pdn_backend_of(&pin);
 
@@ -453,8 +454,9 @@ static inline void unpin_untraced(uint32_t number)
 	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
 }
 
-static void unpin(uint32_t number, bool was_kept)
+static void __attribute__((noinline)) unpin(uint32_t number, bool was_kept)
 {
+	PDN_UNCANCELLED;
 	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
 
 	unpin_untraced(number);
@@ -644,6 +646,7 @@ static bool ends_in_company(struct pdn_victims *victims, uint32_t number, struct
 
 static int __attribute__((noinline, cold)) end_one_by_one(struct pdn_victims *victims)
 {
+	PDN_UNCANCELLED;
 	struct unpinned unpinned = {.count = 0};
 	bool quiet = is_quiet();
 	int count = 0;
@@ -898,6 +901,7 @@ void __attribute__((cold)) pdn_dying_drop_own(void)
  */
 static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_scope *scope)
 {
+	PDN_UNCANCELLED;
 	static bool said;
 	uint64_t deadline = pdn_race_deadline();
 	bool in_time;
@@ -1035,7 +1039,10 @@ static inline bool is_all(uint32_t number, const struct pdn_scope *scope)
 	return pdn_region_holds(region, scope->begin, 1) && !pdn_region_any_window();
 }
 
-/* Lock held; it is let go. The usual case of pdn_end_scope(), in a straight line. */
+/*
+ * Lock held; it is let go. The usual case of pdn_end_scope(), in a straight line: where it passes
+ * no cancellation point, it need not be shielded from more than PDN_CANCELLED_LATER does.
+ */
 static int __attribute__((noinline))
 end_one(uint32_t number, const struct pdn_scope *scope, enum pindown_reason reason)
 {
@@ -1057,6 +1064,7 @@ end_one(uint32_t number, const struct pdn_scope *scope, enum pindown_reason reas
 static int __attribute__((noinline))
 end_several(const struct pdn_scope *scope, enum pindown_reason reason)
 {
+	PDN_UNCANCELLED;
 	struct pdn_victims victims = {0};
 	bool wait, may_be_replaced;
 	int count;
@@ -1091,7 +1099,7 @@ int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 
 PDN_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
 {
-	PDN_UNCANCELLED;
+	PDN_CANCELLED_LATER;
 	struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = addr + length};
 
 	if (addr + length < addr)

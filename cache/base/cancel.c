@@ -16,3 +16,17 @@ void pdn_cancel_as_before(const int *before)
 {
 	pthread_setcancelstate(*before, NULL);
 }
+
+int pdn_cancel_later(void)
+{
+	int before = PTHREAD_CANCEL_DEFERRED;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before);
+	return before;
+}
+
+void pdn_cancel_type_as_before(const int *before)
+{
+	if (__builtin_expect(*before != PTHREAD_CANCEL_DEFERRED, 0))
+		pthread_setcanceltype(*before, NULL);
+}

@@ -15,9 +15,21 @@
 
 int pdn_cancel_off(void);
 void pdn_cancel_as_before(const int *before);
+int pdn_cancel_later(void);
+void pdn_cancel_type_as_before(const int *before);
 
 /* The first declaration of a function; holds until that returns. Leaves errno alone. */
 #define PDN_UNCANCELLED \
 	__attribute__((cleanup(pdn_cancel_as_before), unused)) int cancel_before = pdn_cancel_off()
+
+/*
+ * The same where no cancellation point is passed: only an asynchronous cancellation could come
+ * there. In a thread of the other type, as nearly all are, this takes no locked instruction, where
+ * PDN_UNCANCELLED takes two. A function that such a one calls and that may pass a cancellation
+ * point, or calls out, begins with PDN_UNCANCELLED itself.
+ */
+#define PDN_CANCELLED_LATER                                                                  \
+	__attribute__((cleanup(pdn_cancel_type_as_before), unused)) int cancel_type_before = \
+		pdn_cancel_later()
 
 #endif

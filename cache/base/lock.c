@@ -1,8 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Locks and waiting. A lock is a 32-bit word, not a pthread_mutex_t: a miss and a free take the
- * cache's lock five times, mostly uncontended, and then it is one locked instruction each way. (U.
- * Drepper, "Futexes Are Tricky", mutex 2 and 3.)
+ * cache's lock four times, mostly uncontended. Then it is one locked instruction to take it and
+ * none to let it go.
+ *
+ * A thread that is going to sleep says so in a word of its own, `awaited`, and the thread that lets
+ * go looks at that. It clears it, counts one turn and wakes one sleeper, which says so again before
+ * it tries to take the lock. So as long as any thread sleeps, `awaited` is set, or a thread that
+ * will set it is awake. A sleeper reads the number of turns before it sets `awaited`, and the
+ * kernel compares it: of a clearing in between it sees the turn, and does not fall asleep.
+ *
+ * On x86 the store that lets go may still be in the processor's store buffer when `awaited` is
+ * read. If a thread sets that just then, finds the lock taken and falls asleep before the store
+ * comes out, nobody wakes it. A store buffer empties within a microsecond as a rule, less than the
+ * sleeper spins in between; and for certain at an interrupt. So this all but never happens, and a
+ * sleeper looks again after a millisecond. (A fence instead would be most of what it costs to let
+ * go of a lock.) tests/model/lock.pml is the proof: without late stores nobody sleeps for ever,
+ * and with them nobody does who looks again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,8 +33,9 @@
 enum {
 	FREE,
 	TAKEN,
-	AWAITED, /* taken, and another thread may be asleep */
 };
+
+uint64_t pdn_lock_sleep_ns = 1000000u;
 
 static uint32_t waiters;  /* under the cache's lock */
 static uint32_t settling; /* changed under that lock, to wake all waiters */
@@ -71,18 +86,48 @@ static inline bool take_if_free(uint32_t *word)
 					   __ATOMIC_RELAXED);
 }
 
-/* It is held for less time than a thread takes to fall asleep, so spin a little first. */
-static void __attribute__((noinline)) wait_for(uint32_t *word)
+/* It is held for less time than a thread takes to fall asleep. */
+static bool spins_for(uint32_t *word)
 {
 	for (unsigned i = 0; i < 100; i++) {
 		if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE && take_if_free(word))
-			return;
+			return true;
 		relax();
 	}
-	/* From here on, letting it go wakes one sleeper, also when there is none. */
-	while (__atomic_exchange_n(word, AWAITED, __ATOMIC_ACQUIRE) != FREE)
-		futex(word, FUTEX_WAIT_PRIVATE, AWAITED, NULL);
+	return false;
 }
+
+/* Sequentially consistent: pairs with let_go() and wake_one(). */
+static void __attribute__((noinline)) wait_for(enum pdn_lock_name name)
+{
+	const struct timespec most = timespec_of(pdn_lock_sleep_ns);
+	bool taken = spins_for(&pdn_here.lock[name]);
+
+	while (!taken) {
+		uint32_t turn = __atomic_load_n(&pdn_here.turns[name], __ATOMIC_SEQ_CST);
+
+		__atomic_store_n(&pdn_here.awaited[name], true, __ATOMIC_SEQ_CST);
+		taken = spins_for(&pdn_here.lock[name]);
+		if (!taken)
+			futex(&pdn_here.turns[name], FUTEX_WAIT_PRIVATE, turn, &most);
+	}
+}
+
+static void __attribute__((noinline, cold)) wake_one(enum pdn_lock_name name)
+{
+	__atomic_store_n(&pdn_here.awaited[name], false, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&pdn_here.turns[name], 1, __ATOMIC_SEQ_CST);
+	futex(&pdn_here.turns[name], FUTEX_WAKE_PRIVATE, 1, NULL);
+}
+
+/* Where a store and a load of this order are no dearer than others, the store is never late. */
+#if defined(__x86_64__)
+#define LETS_GO	 __ATOMIC_RELEASE
+#define AND_LOOK __ATOMIC_RELAXED
+#else
+#define LETS_GO	 __ATOMIC_SEQ_CST
+#define AND_LOOK __ATOMIC_SEQ_CST
+#endif
 
 /*
  * Noted as held after the taking, and no longer before the letting go: if a signal handler forks in
@@ -91,7 +136,7 @@ static void __attribute__((noinline)) wait_for(uint32_t *word)
 static inline void acquire(enum pdn_lock_name name)
 {
 	if (__builtin_expect(!take_if_free(&pdn_here.lock[name]), 0))
-		wait_for(&pdn_here.lock[name]);
+		wait_for(name);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	pdn_locks_held |= 1u << name;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -107,10 +152,10 @@ static inline void let_go(enum pdn_lock_name name)
 	/* This is a child, forked while the lock was held by this thread. */
 	if (!pdn_process_is_known() && !pdn_locks_held)
 		pdn_process_begin();
-	if (__builtin_expect(__atomic_exchange_n(&pdn_here.lock[name], FREE, __ATOMIC_RELEASE) ==
-				     AWAITED,
-			     0))
-		futex(&pdn_here.lock[name], FUTEX_WAKE_PRIVATE, 1, NULL);
+	__atomic_store_n(&pdn_here.lock[name], FREE, LETS_GO);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (__builtin_expect(__atomic_load_n(&pdn_here.awaited[name], AND_LOOK), 0))
+		wake_one(name);
 }
 
 void pdn_lock_one(enum pdn_lock_name name)

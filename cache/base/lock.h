@@ -80,6 +80,9 @@ static inline uint64_t pdn_race_deadline(void)
 	return pdn_deadline(pdn_race_wait_ns);
 }
 
+/* A thread that sleeps for a lock looks at it again after this time. Tests have a longer one. */
+extern __attribute__((visibility("hidden"))) uint64_t pdn_lock_sleep_ns;
+
 /* Sleep this long, without touching errno. */
 void pdn_nap(uint64_t ns);
 

@@ -485,6 +485,32 @@ START_TEST(the_state_stays)
 }
 END_TEST
 
+static void expect_type(int expected)
+{
+	int found;
+
+	pthread_setcanceltype(expected, &found);
+	ck_assert_int_eq(found, expected);
+}
+
+START_TEST(the_type_stays)
+{
+	static const int types[] = {PTHREAD_CANCEL_DEFERRED, PTHREAD_CANCEL_ASYNCHRONOUS};
+
+	for (unsigned i = 0; i < 2; i++) {
+		pthread_setcanceltype(types[i], NULL);
+		get_and_put(AT(0), 1);
+		pindown_invalidate(AT(0), 0);
+		expect_type(types[i]);
+		get_and_put(AT(0), 1);
+		watched_free(AT(0));
+		expect_type(types[i]);
+		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	}
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
+}
+END_TEST
+
 /* ---- in a hit: of asynchronous type, at each instruction ---- */
 
 static void prepare_a_region(void)
@@ -815,6 +841,12 @@ static void tell_of_an_allocation(void)
 	pdn_allocated(AT(0), MIB(2));
 }
 
+/* All of a free but the driver's call. */
+static void end_it(void)
+{
+	pdn_end_range(AT(0), 0);
+}
+
 static const struct {
 	const char *name;
 	void (*prepare)(void);
@@ -832,6 +864,7 @@ static const struct {
 	{"the opening of a descriptor", prepare_a_held_region, open_its_descriptor, NULL},
 	{"the closing of a descriptor", prepare_a_lent_descriptor, close_its_descriptor, NULL},
 	{"an invalidation", prepare_a_region, invalidate, NULL},
+	{"a free", prepare_a_region, end_it, NULL},
 	{"the invalidation of a context", prepare_a_region, invalidate_its_context, NULL},
 	{"a flush", prepare_a_region, flush, NULL},
 	{"the end of an owner", prepare_a_held_object, end_owner, NULL},
@@ -1149,6 +1182,7 @@ int main(void)
 		tcase_add_loop_test(tc, both[i], 0, IS_FOLLOWED ? 2 : 1);
 	tc = objects_case(suite, "cancelled or not");
 	tcase_add_test(tc, the_state_stays);
+	tcase_add_test(tc, the_type_stays);
 	if (CAN_STEP && IS_FOLLOWED)
 		tcase_add_test(tc, in_a_hit_at_each_instruction);
 	if (CAN_STEP && IS_FOLLOWED)

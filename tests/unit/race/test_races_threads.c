@@ -6,8 +6,10 @@
 #define _GNU_SOURCE
 #include <sched.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache/base/barrier.h"
+#include "cache/base/lock.h"
 #include "tests/unit/support/cache_test.h"
 #include "cache/base/thread.h"
 
@@ -447,6 +449,66 @@ START_TEST(threads_press_against_the_pin_space)
 }
 END_TEST
 
+/* ---- sleeping for the lock ---- */
+
+static void take_the_lock(void *arg)
+{
+	pdn_lock();
+	__atomic_store_n((bool *)arg, true, __ATOMIC_RELEASE);
+	pdn_unlock();
+}
+
+static bool soon(const bool *is_done)
+{
+	const unsigned seconds = 20;
+
+	for (unsigned i = 0; i < seconds * 1000 && !__atomic_load_n(is_done, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	return __atomic_load_n(is_done, __ATOMIC_ACQUIRE);
+}
+
+/* It has said so, and then it takes a moment. */
+static void wait_for_a_sleeper(void)
+{
+	while (!__atomic_load_n(&pdn_here.awaited[PDN_LOCK_CACHE], __ATOMIC_ACQUIRE))
+		usleep(1000);
+	usleep(20000);
+}
+
+/* Not by itself: a minute is too long for the test. */
+START_TEST(a_thread_that_sleeps_for_the_lock_is_woken)
+{
+	struct worker worker[2];
+	bool is_done[2] = {false};
+
+	pdn_lock_sleep_ns = UINT64_C(60000000000);
+	pdn_lock();
+	for (unsigned i = 0; i < 2; i++)
+		worker_start(&worker[i], take_the_lock, &is_done[i]);
+	wait_for_a_sleeper();
+	pdn_unlock();
+	ck_assert(soon(&is_done[0]) && soon(&is_done[1]));
+	for (unsigned i = 0; i < 2; i++)
+		worker_join(&worker[i]);
+}
+END_TEST
+
+/* As if the store that lets go had come out late: nobody wakes the sleeper. */
+START_TEST(a_thread_that_nobody_wakes_looks_at_the_lock_again)
+{
+	struct worker worker;
+	bool is_done = false;
+
+	pdn_lock();
+	worker_start(&worker, take_the_lock, &is_done);
+	wait_for_a_sleeper();
+	__atomic_store_n(&pdn_here.awaited[PDN_LOCK_CACHE], false, __ATOMIC_SEQ_CST);
+	pdn_unlock();
+	ck_assert(soon(&is_done));
+	worker_join(&worker);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("races: many threads");
@@ -460,6 +522,9 @@ int main(void)
 	tcase_add_test(tc, a_thread_dies_in_a_free);
 	tcase_add_test(tc, a_dying_threads_destructor_uses_the_cache);
 	tcase_add_test(tc, records_of_dead_threads_are_used_again);
+	tc = cache_case(suite, "sleeping for the lock");
+	tcase_add_test(tc, a_thread_that_sleeps_for_the_lock_is_woken);
+	tcase_add_test(tc, a_thread_that_nobody_wakes_looks_at_the_lock_again);
 	tc = cache_case(suite, "two processors");
 	tcase_add_loop_test(tc, a_hit_and_an_unlinking_on_two_processors, 0,
 			    sizeof(payers) / sizeof(payers[0]));

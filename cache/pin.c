@@ -53,7 +53,7 @@ struct attempt {
 	bool has_evicted; /* regions, for a pin that was refused all the same */
 	bool was_refused; /* a pin for the request */
 	bool narrows;	  /* another one that reaches less far may work */
-	bool has_waited;  /* for guards that may be on the memory to be asked about */
+	unsigned waits;	  /* for guards that may be on the memory to be asked about */
 	unsigned losses;
 	unsigned refusals;  /* how often the driver has refused memory of a pool */
 	unsigned memories;  /* how often an eviction was made for a record's memory */
@@ -149,22 +149,24 @@ static int PDN_RARE wait_before_asking(struct attempt *a)
 	PDN_POINT(PIN_WAITING, a->addr);
 	if (a->flight.nowait)
 		return PINDOWN_ERR_WOULD_WAIT;
-	a->has_waited = true;
+	a->waits++;
 	return pdn_guard_wait_near(a->growth.base, a->growth.end, deadline_of(a))
 		       ? AGAIN
 		       : PINDOWN_ERR_TIMED_OUT;
 }
 
+#define MAX_WAITS 4
+
 /*
- * Some guard is up. What may be there is as a rule a free of other memory: it is waited for once,
- * and a get that must not wait takes it for one.
+ * Some guard is up. What may be there is as a rule a free of other memory: it is waited for a few
+ * times, and a get that must not wait takes it for one.
  */
 static bool PDN_RARE must_wait_before_asking(const struct attempt *a)
 {
 	enum pdn_nearness near = pdn_guard_near(a->growth.base, a->growth.end);
 
 	return near == PDN_GUARD_THERE ||
-	       (near == PDN_GUARD_MAYBE_THERE && !a->has_waited && !a->flight.nowait);
+	       (near == PDN_GUARD_MAYBE_THERE && a->waits < MAX_WAITS && !a->flight.nowait);
 }
 
 /* Nothing has gone wrong but that the attempt reached too far. */
@@ -853,7 +855,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.deadline = 0;
 	a.flight.nowait = flags & PINDOWN_GET_NOWAIT;
 	a.losses = a.refusals = a.memories = 0;
-	a.was_refused = a.has_waited = false;
+	a.was_refused = false;
+	a.waits = 0;
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;

@@ -245,8 +245,8 @@ enum pdn_nearness __attribute__((cold)) pdn_guard_near(uint64_t begin, uint64_t 
 	return nearest;
 }
 
-/* Much longer than frees take that don't wait for the device's work. */
-#define MAYBE_NS 1000000u
+/* Longer than frees take that don't wait for the device's work. */
+#define MAYBE_NS 100000u
 
 bool __attribute__((cold)) pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline)
 {

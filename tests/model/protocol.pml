@@ -11,6 +11,8 @@
  *			region that is unpinned while it is held
  *	lost_unpin	memory has ended, no thread uses it, and it is still pinned
  *	double_unpin	memory is unpinned that is not pinned
+ *	asked_in_free	the driver is asked about memory while it frees it (with -DASKS, in which
+ *			the address is where the memory begins; behind that, a pin asks in the end)
  *
  * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold
  * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
@@ -22,6 +24,9 @@
  * So the only reordering left to a processor is a late store.
  */
 
+#if defined(ASKS_ANYWAY) || defined(SAYS_LATE) || defined(NO_ANSWER_NEEDED)
+#define ASKS
+#endif
 #if defined(NO_LOOK_WHEN_KNOWN) || defined(LOOKS_FOR_GUARDS_LAST)
 #define SECOND
 #endif
@@ -95,6 +100,11 @@ bool disturbed;	/* a free has begun before the flight announced its memory */
 byte says;	/* the buffer id that the flight has announced; 0: none yet */
 #define HITS(scope) (flight && says != 0 && COVERS(scope, says))
 byte dying; /* unpins by a last put */
+#ifdef ASKS
+bool asks;	/* the flight says that its thread asks the driver */
+bool in_driver;	/* the driver frees */
+bool asked_in_free;
+#endif
 
 /* The verdict. */
 bool stale_hit, lost_unpin, double_unpin;
@@ -457,11 +467,40 @@ proctype Pinner() {
 	:: else ->
 		tries++;
 		/* begin the pin: without the lock */
+#if defined(ASKS) && !defined(SAYS_LATE)
+		atomic { flight = true; asks = true };
+#else
 		flight = true;
+#endif
 		heavy_barrier(PINNER);
 		frees_before = guard != 0;
+#ifdef ASKS
+#ifdef SAYS_LATE
+		asks = true;
+#endif
+#ifndef ASKS_ANYWAY
+		/* wait_before_asking() */
+		if
+		:: frees_before ->
+			atomic { asks = false; frees_before = false };
+			land(PINNER);
+			guard == 0;
+			goto next
+		:: else
+		fi;
+#endif
+#endif
 		/* ask the driver for the allocation */
+#ifdef ASKS
+		d_step {
+			id = memory;
+			asked_in_free = in_driver;
+			assert(!asked_in_free)
+		};
+		asks = false;
+#else
 		id = memory;
+#endif
 		if
 		:: id == 0 -> land(PINNER); break
 		:: else
@@ -674,6 +713,9 @@ end_it:
 	:: else
 	fi;
 	wait = wait || dying > 0;
+#if defined(ASKS) && !defined(NO_ANSWER_NEEDED)
+	wait = wait || (flight && asks);
+#endif
 	release_lock;
 	/* pdn_victims_dispatch() */
 	if
@@ -695,8 +737,14 @@ end_it:
 	:: else
 	fi;
 	record = 0;
-	/* wait_for_others(): for a flight that this free has invalidated, and for unpins */
+	/* wait_for_others(): for answers, a flight that this free has invalidated, and unpins */
 #ifndef NO_WAIT
+#if defined(ASKS) && !defined(NO_ANSWER_NEEDED)
+	if
+	:: wait -> !(flight && asks)
+	:: else
+	fi;
+#endif
 	if
 	:: wait -> !(HITS(scope) && lost) && dying == 0
 	:: else
@@ -720,7 +768,12 @@ returned:
 		assert(!lost_unpin)
 	};
 	/* the driver's own free; another pin's export sees the memory until then */
+#ifdef ASKS
+	in_driver = true;
+	d_step { memory = 0; in_driver = false };
+#else
 	memory = 0;
+#endif
 #ifndef NO_GUARD_UP
 	publish(FREER, TO_GUARD, 0);
 #endif

@@ -9,8 +9,8 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_scale_miss \
 	test_scale_queues test_index test_fork test_fork_threads test_refused \
 	test_limits_memory test_scale_volatile test_scale_bytes
-UNIT_RACE := test_races_pin test_races_growth test_races_free test_races_threads test_races_steps \
-	test_races_steps_ends test_races_steps_alloc test_races_order \
+UNIT_RACE := test_races_pin test_races_asks test_races_growth test_races_free test_races_threads \
+	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order \
 	test_races_order_objects test_races_stress
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \

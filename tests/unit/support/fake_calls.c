@@ -97,9 +97,36 @@ static int attribute(const struct memory *m, int attr, void *data)
 	return FAKE_INVALID_VALUE;
 }
 
+static struct {
+	uint64_t begin, end;
+	unsigned count;
+} watched;
+
+void fake_watch_questions(uint64_t begin, uint64_t end)
+{
+	pthread_mutex_lock(&fake_lock);
+	watched.begin = begin;
+	watched.end = end;
+	watched.count = 0;
+	pthread_mutex_unlock(&fake_lock);
+}
+
+unsigned fake_watched_questions(void)
+{
+	unsigned count;
+
+	pthread_mutex_lock(&fake_lock);
+	count = watched.count;
+	pthread_mutex_unlock(&fake_lock);
+	return count;
+}
+
+/* fake_lock held. */
 static struct memory *known(uint64_t addr)
 {
 	struct memory *m = fake_find(addr);
+
+	watched.count += addr >= watched.begin && addr < watched.end;
 
 	fake_asked_last = addr;
 	return m && m->kind != FAKE_GRAPH ? m : NULL;

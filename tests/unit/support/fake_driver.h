@@ -73,6 +73,10 @@ extern uint64_t fake_reserved, fake_reserved_size;
 /* How often cuCtxPushCurrent() made a context current. */
 extern unsigned fake_pushes;
 
+/* From now on questions about addresses in [begin, end) are counted, by any thread. */
+void fake_watch_questions(uint64_t begin, uint64_t end);
+unsigned fake_watched_questions(void);
+
 /* From now on this thread has no current context, and an export without one is refused. */
 void fake_no_current_context(void);
 

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The driver is not asked about memory while another thread frees it: libcuda may crash then (see
+ * "What pindown asks the driver" in docs/how-it-works.md). A free waits for answers, and a question
+ * for a free that is under way.
+ */
+#define _GNU_SOURCE
+#include "cache/hook_events.h"
+#include "tests/unit/support/cache_test.h"
+
+#define LENGTH MIB(2)
+#define AT(n)  (BASE + (n)*LENGTH)
+
+/* A free in another thread, which may stop in the driver. */
+static struct {
+	pdn_guard (*end)(uint64_t base);
+	uint64_t base;
+	bool stops;
+	struct worker worker;
+	struct gate inside, go;
+	bool is_in_driver;
+} freer;
+
+static void free_there(void *arg)
+{
+	(void)arg;
+	pdn_guard guard = freer.end(freer.base);
+
+	__atomic_store_n(&freer.is_in_driver, true, __ATOMIC_SEQ_CST);
+	gate_open(&freer.inside);
+	if (freer.stops)
+		gate_wait(&freer.go);
+	fake_free(freer.base);
+	pdn_ended(guard);
+}
+
+static void freer_starts(pdn_guard (*end)(uint64_t), uint64_t base, bool stops)
+{
+	gate_init(&freer.inside);
+	gate_init(&freer.go);
+	freer.end = end;
+	freer.base = base;
+	freer.stops = stops;
+	freer.is_in_driver = false;
+	worker_start(&freer.worker, free_there, NULL);
+}
+
+static void freer_stops_in_driver(pdn_guard (*end)(uint64_t), uint64_t base)
+{
+	freer_starts(end, base, true);
+	gate_wait(&freer.inside);
+}
+
+static void freer_ends(void)
+{
+	if (freer.stops)
+		gate_open(&freer.go);
+	worker_join(&freer.worker);
+}
+
+static pdn_guard free_it(uint64_t base)
+{
+	return pdn_end_range(base, 0);
+}
+
+static pdn_guard free_in_order(uint64_t base)
+{
+	return pdn_end_in_order(base);
+}
+
+static pdn_guard unmap_it(uint64_t base)
+{
+	return pdn_end_range(base, LENGTH);
+}
+
+static pdn_guard destroy_its_context(uint64_t base)
+{
+	(void)base;
+	return pdn_end_context(FAKE_CONTEXT);
+}
+
+static pdn_guard end_everything(uint64_t base)
+{
+	(void)base;
+	return pdn_end_all();
+}
+
+static pdn_guard (*const ends[])(uint64_t) = {free_it, free_in_order, unmap_it, destroy_its_context,
+					      end_everything};
+#define ENDS (int)(sizeof(ends) / sizeof(ends[0]))
+
+/* ---- a free waits for answers -------------------------------------------------------------- */
+
+static int which;
+
+/* At an edge of a question: the free must not reach the driver before the question is over. */
+static void free_meanwhile(void *arg)
+{
+	(void)arg;
+	freer_starts(ends[which], AT(0), false);
+	worker_wait_idle(&freer.worker);
+	ck_assert(!__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
+}
+
+static void sweep(void (*ask)(void))
+{
+	restore_wait_limit();
+	for (unsigned edge = 0;; edge++) {
+		bool met;
+
+		fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+		fake_at_edge(FAKE_QUERY, edge, free_meanwhile, NULL);
+		ask();
+		met = fake_edge_met();
+		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+		if (met) {
+			freer_ends();
+		} else {
+			ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+			ck_assert_uint_ge(edge, 2);
+			return;
+		}
+		ck_assert_uint_eq(stats().regions, 0);
+	}
+}
+
+static void get_it(void)
+{
+	pindown_region *region = NULL;
+
+	if (pindown_get(AT(0) + PAGE, 1, 0, &region) == PINDOWN_OK)
+		pindown_put(region);
+}
+
+START_TEST(an_end_waits_for_the_answers_to_a_pin)
+{
+	which = _i;
+	sweep(get_it);
+}
+END_TEST
+
+/* The program frees its memory as it likes, while pindown looks at all regions. */
+START_TEST(an_end_waits_for_the_answers_to_a_recheck)
+{
+	which = _i;
+	restore_wait_limit();
+	for (unsigned edge = 0; edge < 2; edge++) {
+		fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+		get_and_put(AT(0), LENGTH);
+		fake_at_edge(FAKE_QUERY, edge, free_meanwhile, NULL);
+		pdn_recheck(NULL);
+		ck_assert(fake_edge_met());
+		freer_ends();
+		ck_assert_uint_eq(stats().regions, 0);
+	}
+}
+END_TEST
+
+/* ---- a question waits for a free ----------------------------------------------------------- */
+
+START_TEST(a_pin_waits_for_the_end_under_way_of_its_memory)
+{
+	pindown_region *region = NULL;
+
+	pdn_race_wait_ns = 50000000;
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_watch_questions(AT(0), AT(1));
+	freer_stops_in_driver(_i == 0 ? free_it : _i == 1 ? free_in_order : unmap_it, AT(0));
+	ck_assert_int_eq(pindown_get(AT(0), LENGTH, 0, &region), PINDOWN_ERR_TIMED_OUT);
+	ck_assert_int_eq(pindown_get(AT(0), 1, PINDOWN_GET_NOWAIT, &region),
+			 PINDOWN_ERR_WOULD_WAIT);
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	freer_ends();
+	ck_assert_int_eq(pindown_get(AT(0), LENGTH, 0, &region), PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+static void get_behind(void *arg)
+{
+	*(int *)arg = pindown_get(AT(0) + PAGE, 1, 0, &(pindown_region *){NULL});
+}
+
+/* A guard does not say how long the memory is: a free that is not long is waited for. */
+START_TEST(a_pin_waits_for_a_free_of_what_begins_before_it)
+{
+	struct worker getter;
+	int result = 1;
+
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_watch_questions(AT(0), AT(1));
+	freer_stops_in_driver(free_it, AT(0));
+	worker_start(&getter, get_behind, &result);
+	freer_ends();
+	worker_join(&getter);
+	ck_assert_int_eq(result, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+/* It may be a free of other memory that lasts for as long as the device works. */
+START_TEST(a_pin_does_not_wait_for_ever_for_a_free_of_what_begins_before_it)
+{
+	restore_wait_limit();
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_alloc(AT(1), LENGTH, FAKE_LINEAR);
+	freer_stops_in_driver(free_it, AT(0));
+	get_and_put(AT(1), LENGTH);
+	freer_ends();
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
+/* Not even for a moment, for what begins behind it, or ends before it. */
+START_TEST(a_pin_does_not_wait_for_ends_elsewhere)
+{
+	pindown_region *region;
+
+	fake_alloc(AT(1), LENGTH, FAKE_LINEAR);
+	fake_alloc(AT(_i ? 2 : 0), LENGTH, FAKE_VMM);
+	freer_stops_in_driver(_i ? free_it : unmap_it, AT(_i ? 2 : 0));
+	ck_assert_int_eq(pindown_get(AT(1), LENGTH, PINDOWN_GET_NOWAIT, &region), PINDOWN_OK);
+	pindown_put(region);
+	ck_assert_uint_eq(stats().lost_races, 0);
+	freer_ends();
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
+/*
+ * A pin that takes in the mappings beside its request asks about memory that the program does not
+ * get, and may be unmapping just now.
+ */
+START_TEST(a_pin_does_not_reach_for_what_is_being_unmapped)
+{
+	bool is_unmapped = _i;
+
+	fake_reserved = AT(0);
+	fake_reserved_size = 4 * LENGTH;
+	fake_alloc(AT(0), 2 * LENGTH, FAKE_VMM);
+	fake_alloc(AT(2), LENGTH, FAKE_VMM);
+	fake_alloc(AT(3), LENGTH, FAKE_VMM);
+	get_and_put(AT(0), LENGTH);
+	fake_watch_questions(AT(3), AT(4));
+	if (is_unmapped)
+		freer_stops_in_driver(unmap_it, AT(3));
+	get_and_put(AT(1), 2 * LENGTH);
+	/* Without the unmap it does reach for it. */
+	ck_assert_int_eq(fake_watched_questions() == 0, is_unmapped);
+	ck_assert_int_eq(is_cached(AT(3), 1), !is_unmapped);
+	ck_assert(is_cached(AT(1), 2 * LENGTH));
+	if (is_unmapped)
+		freer_ends();
+	else
+		ck_assert_int_eq(watched_unmap(AT(3), LENGTH), FAKE_SUCCESS);
+	ck_assert_int_eq(watched_unmap(AT(2), LENGTH), FAKE_SUCCESS);
+	ck_assert_int_eq(watched_unmap(AT(0), 2 * LENGTH), FAKE_SUCCESS);
+}
+END_TEST
+
+/* Its own guard does not keep a thread from asking: its call is not in the driver. */
+START_TEST(a_thread_that_frees_may_ask)
+{
+	pindown_region *region;
+	pdn_guard guard;
+
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_alloc(AT(1), LENGTH, FAKE_LINEAR);
+	guard = pdn_end_range(AT(0), 0);
+	ck_assert_int_eq(pindown_get(AT(1), LENGTH, PINDOWN_GET_NOWAIT, &region), PINDOWN_OK);
+	pindown_put(region);
+	ck_assert_int_eq(pindown_get(AT(0), LENGTH, 0, &region), PINDOWN_ERR_BUSY);
+	fake_free(AT(0));
+	pdn_ended(guard);
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("races: questions");
+	TCase *tc = cache_case(suite, "an end waits for answers");
+
+	tcase_add_loop_test(tc, an_end_waits_for_the_answers_to_a_pin, 0, ENDS);
+	tcase_add_loop_test(tc, an_end_waits_for_the_answers_to_a_recheck, 0, ENDS);
+	tc = cache_case(suite, "a question waits for an end");
+	tcase_add_loop_test(tc, a_pin_waits_for_the_end_under_way_of_its_memory, 0, 3);
+	tcase_add_test(tc, a_pin_waits_for_a_free_of_what_begins_before_it);
+	tcase_add_test(tc, a_pin_does_not_wait_for_ever_for_a_free_of_what_begins_before_it);
+	tcase_add_loop_test(tc, a_pin_does_not_wait_for_ends_elsewhere, 0, 2);
+	tcase_add_loop_test(tc, a_pin_does_not_reach_for_what_is_being_unmapped, 0, 2);
+	tcase_add_test(tc, a_thread_that_frees_may_ask);
+	return run_suite(suite);
+}

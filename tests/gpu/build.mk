@@ -19,6 +19,11 @@ $(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_kinds) $(app
 CHECK_WITH += $(gpu_bin)/races
 CHECK_SIM += tests/gpu/check-races tests/gpu/check-no-gpu
 
+# The driver is asked about memory that others free; on the simulated driver, too.
+$(gpu_bin)/asked: $(B)/obj/tests/gpu/asked.c.o $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+CHECK_WITH += $(gpu_bin)/asked
+
 # Memory that is unmapped and mapped again under registrations.
 $(gpu_bin)/sleep: $(B)/obj/tests/gpu/sleep.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1 \
 		$(B)/libpindown.so
@@ -34,6 +39,6 @@ $(gpu_runtime): tests/gpu/runtime.cu
 		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
 
 gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) \
-	$(addprefix $(gpu_bin)/,miss pins verbs races sleep)
+	$(addprefix $(gpu_bin)/,miss pins verbs races asked sleep)
 gpu-runtime: $(gpu_runtime)
 .PHONY: gpu-programs gpu-runtime

@@ -212,8 +212,11 @@ static void remember(const struct pindown_region *region)
 /* Has it come back before it was forgotten? */
 static bool was_remembered(uint64_t id)
 {
-	uint32_t place = *ghost_place(id);
+	uint32_t place;
 
+	if (__builtin_expect(!ghost_bytes, 1)) /* nothing was ever evicted, or all is forgotten */
+		return false;
+	place = *ghost_place(id);
 	if (!ghosts[place].bytes || ghosts[place].id != id)
 		return false;
 	forget(place);
@@ -468,11 +471,27 @@ static bool is_none(const struct shortage *shortage)
 	return !shortage->bytes && !shortage->regions;
 }
 
-void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
+/* The usual case, in which a short look tells that there is no shortage. */
+static inline bool has_room(const struct pdn_flight *flight)
+{
+	const struct pdn_config *config = pdn_config();
+	uint64_t regions = pdn_pinned_regions() + 1;
+
+	return !config->max_bytes && (!config->max_regions || regions <= config->max_regions) &&
+	       pdn_region_limit && regions <= pdn_region_capacity() && pdn_flight_is_alone(flight);
+}
+
+static bool __attribute__((noinline, cold)) has_room_with_others(uint64_t bytes)
 {
 	struct shortage shortage = shortage_for(bytes);
 
-	if (is_none(&shortage) && pdn_dmabufs_open() < flight->max_dmabufs)
+	return is_none(&shortage);
+}
+
+void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
+{
+	if ((has_room(flight) || has_room_with_others(bytes)) &&
+	    pdn_dmabufs_open() < flight->max_dmabufs)
 		flight->reserved = bytes;
 }
 

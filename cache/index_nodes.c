@@ -10,14 +10,19 @@
 
 #include "cache/base/address_space.h"
 
-struct pdn_mid *pdn_mid_new(void)
+static void *map_anywhere(size_t bytes)
 {
 	int saved = errno;
-	void *p = mmap(NULL, sizeof(struct pdn_mid), PROT_READ | PROT_WRITE,
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	errno = saved;
 	return p == MAP_FAILED ? NULL : p;
+}
+
+struct pdn_mid *pdn_mid_new(void)
+{
+	return map_anywhere(sizeof(struct pdn_mid));
 }
 
 void pdn_mid_trim(struct pdn_mid *mid)
@@ -51,6 +56,7 @@ struct arena {
 _Static_assert(LEAVES % 64 == 0, "a bit for each leaf");
 
 static struct arena *arenas, *with_room;
+static struct arena *first; /* the only one that need not begin at a multiple of ARENA */
 
 static struct pdn_leaf *leaf_of(struct arena *arena, uint32_t number)
 {
@@ -59,6 +65,8 @@ static struct pdn_leaf *leaf_of(struct arena *arena, uint32_t number)
 
 static struct arena *arena_of(struct pdn_leaf *leaf)
 {
+	if ((uintptr_t)leaf - (uintptr_t)first < FEW * sizeof(*leaf))
+		return first;
 	return (struct arena *)((uintptr_t)leaf & ~((uintptr_t)ARENA - 1));
 }
 
@@ -83,16 +91,27 @@ static struct arena *arena_of_leaves(uint32_t leaves)
 	return arena;
 }
 
-/*
- * The first is small, and of small pages, as most processes have few regions. So are later ones
- * when address space is short.
- */
+/* Small, and of small pages, as most processes have few regions. */
+static struct arena *first_arena(void)
+{
+	first = map_anywhere(FEW * sizeof(struct pdn_leaf));
+	if (first)
+		first->leaves = FEW;
+	return first;
+}
+
+/* Later ones are small, too, when address space is short. */
+static struct arena *later_arena(void)
+{
+	struct arena *arena = arena_of_leaves(LEAVES);
+
+	return arena ? arena : arena_of_leaves(FEW);
+}
+
 static struct arena *new_arena(void)
 {
-	struct arena *arena = arenas ? arena_of_leaves(LEAVES) : NULL;
+	struct arena *arena = arenas ? later_arena() : first_arena();
 
-	if (!arena)
-		arena = arena_of_leaves(FEW);
 	if (!arena)
 		return NULL;
 	reset_arena(arena);
@@ -217,7 +236,7 @@ void pdn_shared_free(uint32_t n)
 
 void pdn_nodes_reset(void)
 {
-	arenas = with_room = NULL;
+	arenas = with_room = first = NULL;
 	pdn_shared_nodes = NULL;
 	shared_max = shared_used = shared_usable = shared_free = 0;
 }

@@ -274,7 +274,7 @@ static int announce(struct attempt *a, const struct pdn_backend *backend)
 	a->frees_before |= a->flight.disturbed;
 	a->flight.pin = &a->pin;
 	if (!a->region) {
-		if (pdn_flight_is_duplicate(&a->flight))
+		if (!pdn_flight_is_alone(&a->flight) && pdn_flight_is_duplicate(&a->flight))
 			result = AGAIN;
 		else
 			pdn_reserve_budget(&a->flight, a->pin.length);

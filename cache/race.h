@@ -179,6 +179,15 @@ bool pdn_flights_mark_lost(const struct pdn_scope *scope);
  */
 void pdn_flights_mark_known_lost(const struct pdn_scope *scope);
 
+/*
+ * Lock held. No other pin has said what it pins, or reserved anything; others may just be added to
+ * the list.
+ */
+static inline bool pdn_flight_is_alone(const struct pdn_flight *flight)
+{
+	return __atomic_load_n(&pdn_flights, __ATOMIC_ACQUIRE) == flight && !flight->next;
+}
+
 /* Lock held. Does another thread pin memory that overlaps this one's? */
 bool pdn_flight_is_duplicate(const struct pdn_flight *flight);
 

@@ -51,8 +51,13 @@ static void unmap(char *start, char *end)
 		munmap(start, (size_t)(end - start));
 }
 
+/*
+ * Aligned to a huge page. What is mapped beyond that is unmapped, but not beside much reserved
+ * address space, where it makes no difference.
+ */
 static char *map(size_t bytes, int protection)
 {
+	bool is_much = protection == PROT_NONE && bytes >= 32 * PDN_HUGE_PAGE;
 	int saved = errno;
 	size_t more = bytes + PDN_HUGE_PAGE;
 	char *all =
@@ -61,22 +66,19 @@ static char *map(size_t bytes, int protection)
 
 	if (all != MAP_FAILED) {
 		start = all + (-(uintptr_t)all & (PDN_HUGE_PAGE - 1));
-		unmap(all, start);
-		unmap(start + bytes, all + more);
+		if (!is_much) {
+			unmap(all, start);
+			unmap(start + bytes, all + more);
+		}
 	}
 	errno = saved;
 	return start;
 }
 
+/* Core dumps leave out memory that can't be read and was never written. */
 void *pdn_reserve(size_t bytes)
 {
-	int saved = errno;
-	char *start = map(bytes, PROT_NONE);
-
-	if (start)
-		madvise(start, bytes, MADV_DONTDUMP);
-	errno = saved;
-	return start;
+	return map(bytes, PROT_NONE);
 }
 
 void *pdn_allocate(size_t bytes)
@@ -97,8 +99,6 @@ bool pdn_make_usable(void *start, size_t bytes)
 	int saved = errno;
 	bool ok = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
 
-	if (ok)
-		madvise(start, bytes, MADV_DODUMP);
 	errno = saved;
 	return ok;
 }

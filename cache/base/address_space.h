@@ -20,19 +20,16 @@
  */
 uint64_t pdn_address_space_share(void);
 
-/* Address space, aligned to a huge page; NULL when there is not enough. Not in core dumps. */
+/* Address space, aligned to a huge page; NULL when there is not enough. */
 void *pdn_reserve(size_t bytes);
 
 /* All of it, which nothing uses yet. */
 void pdn_unreserve(void *start, size_t bytes);
 
-/* As pdn_reserve(), all of it usable from now on, and in core dumps; zero at first. */
+/* As pdn_reserve(), all of it usable from now on; zero at first. */
 void *pdn_allocate(size_t bytes);
 
-/*
- * Part of what is reserved can be read and written from now on, and is in core dumps; zero at
- * first.
- */
+/* Part of what is reserved can be read and written from now on; zero at first. */
 bool pdn_make_usable(void *start, size_t bytes);
 
 /*

@@ -155,22 +155,32 @@ static bool grow(struct pdn_table *table)
 	return ok;
 }
 
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+	return a < b ? b : a;
+}
+
 /*
  * Memory for the next records at once: a page fault for each page of them would be most of the time
  * that a new region takes. An eighth of the present size, and no more than a huge page, so that
- * little is wasted. Not for columns: most stripes stay empty.
+ * little is wasted. Not for the first ones: for few pages their faults take no longer than the
+ * system call. Not for columns: most stripes stay empty.
  */
 static void populate(struct pdn_table *table)
 {
-	const uint32_t least = (uint32_t)(4096 / table->record_bytes);
-	uint32_t left = table->usable - table->populated;
+	const uint32_t few = (uint32_t)(65536 / table->record_bytes);
 	const uint32_t most = (uint32_t)(PDN_HUGE_PAGE / table->record_bytes);
-	uint32_t records = table->populated / 8 > least ? table->populated / 8 : least;
+	uint32_t has = table->populated;
+	uint32_t records = least(least(larger(has / 8, few), most), table->usable - has);
 
-	records = records < most ? records : most;
-	records = records < left ? records : left;
-	pdn_populate(table->records + table->populated * table->record_bytes,
-		     records * table->record_bytes);
+	if (records > few)
+		pdn_populate(table->records + has * table->record_bytes,
+			     records * table->record_bytes);
 	table->populated += records;
 }
 

@@ -31,7 +31,7 @@ PDN_WEAK_EVENT(page_made, (void));
 static PDN_AT_LOAD struct pdn_top_page *page;
 static struct pdn_top_slot *slots;
 static uint32_t slots_taken; /* may exceed PDN_TOP_SLOTS */
-static bool tried;	     /* stored under the lock */
+bool pdn_top_decided;	     /* stored under the lock */
 static PDN_AT_LOAD bool allowed;
 static pid_t owner;
 static char path[PATH_MAX];
@@ -186,23 +186,20 @@ PDN_STARTS void pdn_top_allow(void)
 	allowed = true;
 }
 
-void pdn_top_open(void)
+void __attribute__((cold)) pdn_top_decide(void)
 {
 	struct pdn_shield shield;
 
-	/* Acquire: pairs with the release below: whether there is a page is decided. */
-	if (__atomic_load_n(&tried, __ATOMIC_ACQUIRE))
-		return;
 	pdn_shield_up(&shield, SIGXFSZ);
 	pdn_descriptor_begin();
 	pdn_lock();
-	if (!tried && allowed && pdn_config()->enabled && pdn_config()->top &&
+	if (!pdn_top_decided && allowed && pdn_config()->enabled && pdn_config()->top &&
 	    !getauxval(AT_SECURE)) {
 		make_page();
 		if (page)
 			PDN_NOTIFY(page_made);
 	}
-	__atomic_store_n(&tried, true, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_top_decided, true, __ATOMIC_RELEASE);
 	pdn_unlock();
 	pdn_descriptor_end();
 	pdn_shield_down(&shield);
@@ -225,7 +222,7 @@ void pdn_top_fork_child(void)
 		pdn_make_private(page, PDN_TOP_BYTES);
 	page = NULL;
 	slots = NULL;
-	tried = false;
+	pdn_top_decided = false;
 }
 
 /* ---- statistics ---------------------------------------------------------------------------- */

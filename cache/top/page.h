@@ -13,12 +13,22 @@
 #include "cache/pindown.h"
 #include "cache/base/notify.h"
 #include "cache/base/thread.h"
+#include "cache/base/visible.h"
 
 /* Promises that pdn_top_close() will be called at exit; without this no page is made. */
 void pdn_top_allow(void);
 
-/* Lock not held. Makes the page, once in a process. Keeps errno. The event: with the lock held. */
-void pdn_top_open(void);
+/*
+ * Lock not held. Makes the page, once in a process. Keeps errno. The event: with the lock held.
+ * Acquire: pairs with the release in pdn_top_decide(): whether there is a page is decided.
+ */
+extern PDN_HIDDEN bool pdn_top_decided;
+void pdn_top_decide(void);
+static inline void pdn_top_open(void)
+{
+	if (__builtin_expect(!__atomic_load_n(&pdn_top_decided, __ATOMIC_ACQUIRE), 0))
+		pdn_top_decide();
+}
 PDN_EVENT(page_made, (void));
 
 /* Does the page, if there is one, count the hits of all threads that ever had a record? */

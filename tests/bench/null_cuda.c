@@ -126,7 +126,8 @@ EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevic
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr addr)
+static inline __attribute__((always_inline)) CUresult
+answer(void *data, CUpointer_attribute attribute, CUdeviceptr addr)
 {
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -150,13 +151,18 @@ EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 	}
 }
 
+EXPORT CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr addr)
+{
+	return answer(data, attribute, addr);
+}
+
 EXPORT CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **data,
 				       CUdeviceptr addr)
 {
 	unsigned i;
 
 	for (i = 0; i < count; i++)
-		cuPointerGetAttribute(data[i], attributes[i], addr);
+		answer(data[i], attributes[i], addr);
 	return CUDA_SUCCESS;
 }
 

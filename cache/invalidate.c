@@ -896,8 +896,8 @@ void __attribute__((cold)) pdn_dying_drop_own(void)
 /*
  * Other threads may be asking the driver about this memory, or be pinning it, and have been told to
  * give up, or be unpinning it for another reason. The free waits for all of them, so that the
- * driver is not asked during the free, and no pin keeps the memory when it returns. The wait ends at a deadline: two threads that free inside subscribers' callbacks could wait for each
- * other.
+ * driver is not asked during the free, and no pin keeps the memory when it returns. The wait ends
+ * at a deadline: two threads that free inside subscribers' callbacks could wait for each other.
  */
 static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_scope *scope)
 {

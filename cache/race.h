@@ -150,7 +150,8 @@ static inline bool pdn_flights_any(void)
 
 /*
  * With or without the lock held. A read-modify-write operation, which a barrier can rely on. From
- * here on frees of memory in [begin, end) wait until pdn_flight_has_asked(). end 0: it asks nothing.
+ * here on frees of memory in [begin, end) wait until pdn_flight_has_asked(). end 0: it asks
+ * nothing.
  */
 void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
 

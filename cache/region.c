@@ -40,12 +40,8 @@ static struct pdn_table table = {
 	.unused = ~COLUMNS_AT_FIRST,
 	.unwanted = ~COLUMNS_AT_FIRST,
 };
-static struct pdn_table briefs = {.record_bytes = sizeof(struct pdn_brief)};
-/* Not all regions have something in these. */
-static struct pdn_table backings = {.record_bytes = sizeof(struct pdn_backing), .is_sparse = true};
-static struct pdn_table rests = {.record_bytes = sizeof(union pdn_rest), .is_sparse = true};
-struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
-				     .columns = PDN_STRIPES_AT_FIRST + 3};
+static struct pdn_table briefs, backings, rests;
+struct pdn_table pdn_object_table;
 /*
  * Their numbers are those of regions, but for the last one. There are as many object records as
  * regions. If that is too few, objects/attach.c evicts for more.
@@ -53,6 +49,18 @@ struct pdn_table pdn_object_table = {.record_bytes = PDN_OBJECT_BYTES,
 static struct pdn_table *const tables[] = {&table, &briefs, &backings, &rests, &pdn_object_table};
 #define TABLES	   (sizeof(tables) / sizeof(tables[0]))
 #define OF_REGIONS (TABLES - 1)
+
+/* Here, and not where they are defined: the library's file has less data. */
+static void __attribute__((noinline, cold)) size_tables(void)
+{
+	briefs.record_bytes = sizeof(struct pdn_brief);
+	/* Not all regions have something in these two. */
+	backings.record_bytes = sizeof(struct pdn_backing);
+	rests.record_bytes = sizeof(union pdn_rest);
+	backings.is_sparse = rests.is_sparse = true;
+	pdn_object_table.record_bytes = PDN_OBJECT_BYTES;
+	pdn_object_table.columns = PDN_STRIPES_AT_FIRST + 3;
+}
 
 static uint32_t free_list;
 static struct pdn_resting resting; /* for PINDOWN_DEBUG */
@@ -389,6 +397,12 @@ static uint32_t records_wanted(void)
 	return (uint32_t)records;
 }
 
+static bool __attribute__((noinline, cold)) reserve_tables(void)
+{
+	size_tables();
+	return pdn_tables_reserve(tables, TABLES, records_wanted());
+}
+
 uint32_t pdn_region_alloc(void)
 {
 	uint32_t number = free_list;
@@ -400,7 +414,7 @@ uint32_t pdn_region_alloc(void)
 		pdn_regions[number].victim = 0;
 		return number;
 	}
-	if (!table.capacity && !pdn_tables_reserve(tables, TABLES, records_wanted()))
+	if (!table.capacity && !reserve_tables())
 		return 0;
 	number = pdn_tables_next(tables, OF_REGIONS);
 	if (number && !pdn_region_limit)
@@ -492,9 +506,12 @@ bool pdn_object_trees_begin(void)
 
 uint32_t pdn_region_capacity(void)
 {
-	uint32_t records =
-		table.capacity ? table.capacity : pdn_tables_plan(tables, TABLES, records_wanted());
+	uint32_t records = table.capacity;
 
+	if (!records) {
+		size_tables();
+		records = pdn_tables_plan(tables, TABLES, records_wanted());
+	}
 	return records - 1 - abandoned;
 }
 

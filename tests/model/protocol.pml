@@ -15,10 +15,11 @@
  * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold
  * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
  * any later time; membarrier empties the buffers of all threads one after another. A fence empties
- * the thread's own buffer, and so does taking the lock, but not with -DWEAK. Everything else is in order, since the code
- * makes it so on every processor: these stores are releases, so they keep their order among each
- * other; loads after them are acquire loads or stronger, so they keep theirs; and a hold is stored
- * only after the state that allows it was read (a store waits for the branch that it depends on).
+ * the thread's own buffer, and so does taking the lock, but not with -DWEAK. Everything else is in
+ * order, since the code makes it so on every processor: these stores are releases, so they keep
+ * their order among each other; loads after them are acquire loads or stronger, so they keep
+ * theirs; and a hold is stored only after the state that allows it was read (a store waits for the
+ * branch that it depends on).
  * So the only reordering left to a processor is a late store.
  */
 
@@ -329,6 +330,11 @@ inline do_unpin(what) {
  * stripe after another can only give more than there are at the end; and then a put is still to
  * come that takes the lock.
  */
+#define SEE_OWN(p, record, i) \
+	if \
+	:: fill[p] > i && buffered_to[p * DEEP + i] == record -> own = buffered[p * DEEP + i] \
+	:: else \
+	fi
 inline count_holds(p, record, sum) {
 	d_step {
 		sum = hold[record * THREADS] + hold[record * THREADS + 1] +
@@ -337,11 +343,11 @@ inline count_holds(p, record, sum) {
 		/* A thread sees its own stores, the latest one of a count. */
 		own = hold[record * THREADS + p];
 		sum = sum - own;
-		if :: fill[p] > 0 && buffered_to[p * DEEP] == record -> own = buffered[p * DEEP] :: else fi;
-		if :: fill[p] > 1 && buffered_to[p * DEEP + 1] == record -> own = buffered[p * DEEP + 1] :: else fi;
-		if :: fill[p] > 2 && buffered_to[p * DEEP + 2] == record -> own = buffered[p * DEEP + 2] :: else fi;
-		if :: fill[p] > 3 && buffered_to[p * DEEP + 3] == record -> own = buffered[p * DEEP + 3] :: else fi;
-		if :: fill[p] > 4 && buffered_to[p * DEEP + 4] == record -> own = buffered[p * DEEP + 4] :: else fi;
+		SEE_OWN(p, record, 0);
+		SEE_OWN(p, record, 1);
+		SEE_OWN(p, record, 2);
+		SEE_OWN(p, record, 3);
+		SEE_OWN(p, record, 4);
 		sum = sum + own;
 		own = 0
 #endif

@@ -51,8 +51,8 @@ $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_thread
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)
 
-# Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those files
-# of the cache that know of pages.
+# Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
+# files of the cache that know of pages.
 UNIT_PAGES := $(patsubst %,$(B)/unit/test_pages_%,index cache_regions cache_objects fork)
 PAGES_SRC := $(patsubst %,cache/%.c,base/address_space base/process base/table index_nodes)
 PAGES_OBJ := $(PAGES_SRC:%=$(B)/obj/pages/%.o) $(B)/obj/pages/tests/unit/support/large_pages.c.o

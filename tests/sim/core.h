@@ -86,6 +86,19 @@ struct sim_site {
 		"jmp entry_" #name_ "\n"                                          \
 		".size " #name_ ", . - " #name_ "\n"                              \
 		".popsection")
+#elif defined(__aarch64__)
+#define SIM_EXPORT_ENTRY(name_, params)                                           \
+	extern CUresult own_##name_ params __attribute__((visibility("hidden"))); \
+	__asm__(".pushsection .text, \"ax\", %progbits\n"                         \
+		".globl " #name_ ", own_" #name_ "\n"                             \
+		".hidden own_" #name_ "\n"                                        \
+		".type " #name_ ", %function\n"                                   \
+		".p2align 5\n" #name_ ":\n"                                       \
+		"own_" #name_ ":\n"                                               \
+		"hint #34\nmov w16, #0\nmov w16, #0\nmov w16, #0\n"               \
+		"b entry_" #name_ "\n"                                            \
+		".size " #name_ ", . - " #name_ "\n"                              \
+		".popsection")
 #else
 #define SIM_EXPORT_ENTRY(name_, params)                                        \
 	SIM_API CUresult name_ params __attribute__((alias("entry_" #name_))); \
@@ -206,6 +219,7 @@ struct sim_options {
 		SIM_RDMA_FLAG_REFUSED,
 		SIM_RDMA_FLAG_UNKNOWN,
 	} rdma_flag;	    /* SIM_RDMA_FLAG, see sim.h */
+	uint64_t addresses; /* bytes of them that are reserved */
 	uint64_t rdma_page; /* the granularity of memory with the flag */
 	int driver_version;
 };

@@ -331,6 +331,15 @@ static bool begins_run(const struct nvidia_p2p_page_table *table, u32 i, u32 pag
 	return !i || physical(table, i) != physical(table, i - 1) + page_size;
 }
 
+/*
+ * A process maps whole pages of the CPU, which may be larger than those of the GPU. A run must
+ * consist of such pages, or a mapping would show memory beside the region.
+ */
+static bool run_begins_at_page(const struct nvidia_p2p_page_table *table, u32 i, u32 page_size)
+{
+	return IS_ALIGNED(physical(table, i) | (u64)i * page_size, PAGE_SIZE);
+}
+
 int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_table *table,
 		       u64 length)
 {
@@ -352,9 +361,11 @@ int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_t
 		return -EOPNOTSUPP;
 	}
 	for (i = 0; i < layout->page_count; i++) {
-		if (!IS_ALIGNED(physical(table, i), PAGE_SIZE))
+		if (!begins_run(table, i, layout->page_size))
+			continue;
+		if (!run_begins_at_page(table, i, layout->page_size))
 			return -EOPNOTSUPP;
-		layout->run_count += begins_run(table, i, layout->page_size);
+		layout->run_count++;
 	}
 	if (uuid_of(table))
 		memcpy(layout->gpu_uuid, uuid_of(table), sizeof(layout->gpu_uuid));

@@ -47,6 +47,7 @@ static bool nvidia_can(u32 knob, u32 value)
 		       value == ENOTSUPP;
 	case SIM_GPU_REUSE_TABLES:
 	case SIM_GPU_LIES_OF_CACHING:
+	case SIM_GPU_SMALL_PAGES:
 		return !value;
 	default:
 		return true;

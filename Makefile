@@ -21,6 +21,7 @@
 #                           UCX=folder measures the UCX that is installed there
 #   make bench-scale        the curves of ONLY=peers with more and larger sizes
 #   make bench-docs         writes the cache's benchmarks into docs/
+#   make check-arm64        builds for arm64 and runs what can run there, under QEMU
 #   make analyse            runs the static analysers that are installed
 #   make mutate N=60        plants so many faults, one at a time: do tests notice?
 #   make fuzz T=elf SECONDS=60   gives a part of pindown changed inputs
@@ -32,7 +33,8 @@
 #
 #   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in
 #   build/san-...; B=folder builds elsewhere, CC=clang with another compiler;
-#   V=1 shows each command.
+#   CROSS=aarch64-linux-gnu- builds for another processor, in build/PREFIX, with the
+#   libraries in SYSROOT (docs/arm64.md); V=1 shows each command.
 #   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check
 #   library; NEED_INSTALL=0 names missing packages instead of installing them.
 #
@@ -54,8 +56,13 @@ MAKEFLAGS += --silent
 endif
 
 # The packages that the wanted target uses are installed, or asked for, before anything else.
-needed := $(filter demo tests check check-unit check-sim check-guest check-guest-debug \
+CROSS ?=
+needed := $(filter check-arm64,$(MAKECMDGOALS))
+ifeq ($(CROSS),)
+needed += $(filter demo tests check check-unit check-sim check-guest check-guest-debug \
 	check-packages test gdb bench bench-docs bench-scale,$(MAKECMDGOALS))
+endif
+needed := $(strip $(needed))
 ifneq ($(needed),)
 # Before version 4.4 make does not pass variables of its command line on to $(shell) commands.
 need = CHECK_OPTIONAL='$(CHECK_OPTIONAL)' NEED_INSTALL='$(NEED_INSTALL)' UCX='$(UCX)' \
@@ -65,13 +72,20 @@ $(error packages are missing for 'make $(needed)': see above)
 endif
 endif
 
+# Another processor's compiler is called by its own name, and finds libraries below SYSROOT.
+SYSROOT ?=
 ifeq ($(origin CC),default)
-CC := gcc
+CC := $(CROSS)gcc$(if $(SYSROOT), --sysroot=$(abspath $(SYSROOT)))
 endif
-AR ?= ar
+ifeq ($(origin AR),default)
+AR := $(CROSS)ar
+endif
+sysroot_packages := $(abspath $(SYSROOT))/usr/lib/$(CROSS:-=)/pkgconfig
+PKG_CONFIG ?= $(if $(SYSROOT),PKG_CONFIG_LIBDIR='$(sysroot_packages)' \
+	PKG_CONFIG_SYSROOT_DIR='$(abspath $(SYSROOT))') pkg-config
 SAN ?=
 comma := ,
-B := build$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
+B := build$(if $(CROSS),/$(CROSS:-=))$(if $(SAN),/san-$(subst $(comma),-,$(SAN)))
 
 CFLAGS ?= -O2 -g
 LTO := $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
@@ -116,8 +130,8 @@ MAN :=		# man pages, to be installed
 has_header = $(shell $(CC) $(CFLAGS) -E -x c -include $(1) /dev/null >/dev/null 2>&1 && echo yes)
 
 # The Check library, for the fragments' rules. Looked up only where used.
-CHECK_CFLAGS = $(shell pkg-config --cflags check)
-CHECK_LIBS = $(shell pkg-config --libs check)
+CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
+CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
 all:
 include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs packaging tests/*))
@@ -200,7 +214,7 @@ IN_BUILD = BUILD=$(abspath $(B)) CC='$(CC)' SAN='$(SAN)' SAN_PRELOAD='$(SAN_PREL
 # Without the Check library its tests are not built, and tests/run says so.
 unit_built := $(CHECK_UNIT)
 ifeq ($(CHECK_OPTIONAL),1)
-ifneq ($(shell pkg-config --exists check 2>/dev/null && echo yes),yes)
+ifneq ($(shell $(PKG_CONFIG) --exists check 2>/dev/null && echo yes),yes)
 unit_built :=
 endif
 endif

@@ -46,7 +46,9 @@ struct arena {
 	uint32_t hint;	    /* words of `freed` before this one are zero */
 	uint64_t freed[LEAVES / 64];
 };
-#define FIRST_LEAF ((sizeof(struct arena) + 4095) / 4096 * 4096 / sizeof(struct pdn_leaf))
+/* Leaves begin with a page, so that all of them can be given back without the head. */
+#define HEAD	   ((sizeof(struct arena) + PDN_LARGEST_PAGE - 1) & ~(size_t)(PDN_LARGEST_PAGE - 1))
+#define FIRST_LEAF ((uint32_t)(HEAD / sizeof(struct pdn_leaf)))
 
 _Static_assert(LEAVES % 64 == 0, "a bit for each leaf");
 
@@ -151,11 +153,10 @@ void pdn_leaf_free(struct pdn_leaf *leaf)
 
 void pdn_leaves_trim(void)
 {
-	const size_t head = FIRST_LEAF * sizeof(struct pdn_leaf);
 	int saved = errno;
 
 	for (struct arena *a = arenas; a; a = a->before) {
-		madvise((char *)a + head, a->leaves * sizeof(struct pdn_leaf) - head,
+		madvise((char *)a + HEAD, a->leaves * sizeof(struct pdn_leaf) - HEAD,
 			MADV_DONTNEED);
 		reset_arena(a);
 	}

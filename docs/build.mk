@@ -6,9 +6,17 @@ man_made := $(B)/docs/pindown.7 $(B)/docs/pindown-run.1
 MAN += $(wildcard docs/*.[137]) $(man_made)
 CHECK_WITH += $(man_made)
 
-$(B)/docs/environment: $(B)/obj/docs/environment.c.o $(B)/cache.a
+# It runs on the machine that builds.
+man_sources := docs/environment.c $(patsubst %,cache/base/%.c,config options log event)
+ifeq ($(CROSS),)
+$(B)/docs/environment: $(man_sources:%=$(B)/obj/%.o)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
+else
+$(B)/docs/environment: $(man_sources) cache/base/config.def
+	@mkdir -p $(@D)
+	gcc -std=gnu11 $(INCLUDE) $(man_sources) -o $@
+endif
 
 $(B)/docs/pindown.7: docs/pindown.7.in $(B)/docs/environment
 	$(B)/docs/environment > $@.list

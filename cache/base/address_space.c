@@ -24,7 +24,7 @@ static uint64_t size_now(void)
 		pages = pages * 10 + (uint64_t)(text[i] - '0');
 	if (fd >= 0)
 		pdn_descriptor_close(fd);
-	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+	return pages * pdn_page_size();
 }
 
 /* Where the size is not known, half of the limit is taken for it. */
@@ -51,10 +51,17 @@ static void unmap(char *start, char *end)
 		munmap(start, (size_t)(end - start));
 }
 
+/* The part of a page that lies before an address. */
+static size_t before(const void *address)
+{
+	return (uintptr_t)address & (pdn_page_size() - 1);
+}
+
 static char *map(size_t bytes, int protection)
 {
 	int saved = errno;
-	size_t more = bytes + PDN_HUGE_PAGE;
+	size_t whole = (bytes + pdn_page_size() - 1) & -pdn_page_size();
+	size_t more = whole + PDN_HUGE_PAGE;
 	char *all =
 		mmap(NULL, more, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *start = NULL;
@@ -62,7 +69,7 @@ static char *map(size_t bytes, int protection)
 	if (all != MAP_FAILED) {
 		start = all + (-(uintptr_t)all & (PDN_HUGE_PAGE - 1));
 		unmap(all, start);
-		unmap(start + bytes, all + more);
+		unmap(start + whole, all + more);
 	}
 	errno = saved;
 	return start;
@@ -95,10 +102,13 @@ void pdn_unreserve(void *start, size_t bytes)
 bool pdn_make_usable(void *start, size_t bytes)
 {
 	int saved = errno;
-	bool ok = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0;
+	char *page = (char *)start - before(start);
+	bool ok;
 
+	bytes += before(start);
+	ok = mprotect(page, bytes, PROT_READ | PROT_WRITE) == 0;
 	if (ok)
-		madvise(start, bytes, MADV_DODUMP);
+		madvise(page, bytes, MADV_DODUMP);
 	errno = saved;
 	return ok;
 }
@@ -132,8 +142,7 @@ void pdn_make_private(void *start, size_t bytes)
 void pdn_populate(char *start, size_t bytes)
 {
 	int saved = errno;
-	size_t before = (uintptr_t)start & 4095;
 
-	madvise(start - before, bytes + before, MADV_POPULATE_WRITE);
+	madvise(start - before(start), bytes + before(start), MADV_POPULATE_WRITE);
 	errno = saved;
 }

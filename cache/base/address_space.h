@@ -6,8 +6,31 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #define PDN_HUGE_PAGE ((size_t)2 << 20)
+
+/*
+ * The processor's page, which is none of PINDOWN_PAGE_SIZE. x86-64 has one size, arm64 has three,
+ * of which the kernel uses one. Tests are built with PDN_CPU_PAGE.
+ */
+#if defined(__x86_64__) && !defined(PDN_CPU_PAGE)
+#define PDN_CPU_PAGE 4096
+#endif
+#if defined(PDN_CPU_PAGE)
+#define PDN_LARGEST_PAGE PDN_CPU_PAGE
+#else
+#define PDN_LARGEST_PAGE 65536
+#endif
+
+static inline size_t pdn_page_size(void)
+{
+#if defined(PDN_CPU_PAGE)
+	return PDN_CPU_PAGE;
+#else
+	return (size_t)sysconf(_SC_PAGESIZE);
+#endif
+}
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -31,7 +54,7 @@ void *pdn_allocate(size_t bytes);
 
 /*
  * Part of what is reserved can be read and written from now on, and is in core dumps; zero at
- * first.
+ * first. Both ends are moved outward to a page.
  */
 bool pdn_make_usable(void *start, size_t bytes);
 

@@ -25,13 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cache/base/address_space.h"
 #include "cache/base/notify.h"
-
-#if defined(__x86_64__)
-#define PDN_LARGEST_PAGE 4096
-#else
-#define PDN_LARGEST_PAGE 65536
-#endif
 
 /* Each of the locks; see lock.h. */
 enum pdn_lock_name {

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "cache/base/address_space.h"
 #include "cache/base/table.h"
@@ -19,27 +18,22 @@
 
 #define FEWEST 1024u
 
-/* Each array begins with a page, so that a step of one makes no part of another usable. */
-static size_t page_size(void)
-{
-	return (size_t)sysconf(_SC_PAGESIZE);
-}
-
 static size_t round_up(size_t bytes, size_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
 }
 
+/* Each array begins with a page, so that a step of one makes no part of another usable. */
 static size_t records_bytes(const struct pdn_table *table, uint32_t most)
 {
 	return round_up((size_t)most * table->record_bytes,
-			most > FEW ? PDN_HUGE_PAGE : page_size());
+			most > FEW ? PDN_HUGE_PAGE : pdn_page_size());
 }
 
 static size_t column_bytes(uint32_t most)
 {
 	if (most <= FEW)
-		return round_up(most * sizeof(uint32_t), page_size());
+		return round_up(most * sizeof(uint32_t), pdn_page_size());
 	return (((size_t)most - 1) / HUGE_COLUMN + 2) * PDN_HUGE_PAGE;
 }
 
@@ -103,16 +97,11 @@ static uint32_t step(const struct pdn_table *table)
 	return records < left ? records : left;
 }
 
-/*
- * Of an array, from this byte on. A step is whole pages of 4 KiB; a larger one is made usable more
- * than once.
- */
+/* Of an array, from this byte on. Of a larger page, a part may be usable already. */
 static bool make_usable(void *array, size_t from, size_t bytes)
 {
-	size_t page = from / page_size() * page_size();
-	char *start = (char *)array + page;
+	char *start = (char *)array + from;
 
-	bytes += from - page;
 	if (!pdn_make_usable(start, bytes))
 		return false;
 	if (bytes >= PDN_HUGE_PAGE)

@@ -36,8 +36,12 @@ enum { MAX_OWN_STACK = 1 << 20, MAX_FRAME = 1 << 20, MAX_FOREIGN = 1 << 18 };
 #define BUSY	      1ull
 #define IN_LIBPINDOWN UINT64_MAX
 #define NOT_A_RETURN  (UINT64_MAX - 1)
-#define ADDRESS_BITS  47
-#define STEPS	      (PDN_TRACE_MAX_FRAMES + 32) /* those of libpindown.so included */
+#if defined(__x86_64__)
+#define ADDRESS_BITS 47
+#else
+#define ADDRESS_BITS 48 /* an address above them is only handed out on request */
+#endif
+#define STEPS (PDN_TRACE_MAX_FRAMES + 32) /* those of libpindown.so included */
 
 unsigned pdn_stacks_depth;
 
@@ -83,7 +87,7 @@ static void examine_address(uint64_t pc, uint32_t now, struct place *place)
 {
 	const struct pdn_module *module;
 
-	place->rule = (struct pdn_rule){PDN_STEP_POINTER, 0, 0};
+	place->rule = (struct pdn_rule){.step = PDN_STEP_POINTER};
 	place->frame = NOT_A_RETURN;
 	if (!follows_a_call(pc))
 		return;
@@ -131,6 +135,9 @@ static void store_place(uint64_t key, uint32_t now, const struct place *place)
 		__atomic_store_n(&slot->rule.step, place->rule.step, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->rule.cfa, place->rule.cfa, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->rule.saved, place->rule.saved, __ATOMIC_RELEASE);
+#if defined(__aarch64__)
+		__atomic_store_n(&slot->rule.returns, place->rule.returns, __ATOMIC_RELEASE);
+#endif
 		__atomic_store_n(&slot->key, key, __ATOMIC_RELEASE);
 		return;
 	}
@@ -158,6 +165,9 @@ static inline void look_up(uint64_t pc, uint64_t epoch, struct place *place)
 		place->rule.step = __atomic_load_n(&slot->rule.step, __ATOMIC_ACQUIRE);
 		place->rule.cfa = __atomic_load_n(&slot->rule.cfa, __ATOMIC_ACQUIRE);
 		place->rule.saved = __atomic_load_n(&slot->rule.saved, __ATOMIC_ACQUIRE);
+#if defined(__aarch64__)
+		place->rule.returns = __atomic_load_n(&slot->rule.returns, __ATOMIC_ACQUIRE);
+#endif
 		/* ... and loads the key again after them: if it is the same, they belong to it. */
 		if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key)
 			return;
@@ -252,7 +262,65 @@ static inline UNCHECKED uint64_t word_at(uint64_t at)
 
 struct frame {
 	uint64_t pc, stack, pointer;
+#if defined(__aarch64__)
+	bool below; /* `stack` is not the stack pointer, which is somewhere above it */
+#endif
 };
+
+#if defined(__aarch64__)
+
+/*
+ * A frame pointer points to a pair: the caller's frame pointer, and the return address. The pair
+ * may lie anywhere in the frame.
+ */
+static inline UNCHECKED bool step_by_pointer(struct frame *frame, struct bounds *bounds)
+{
+	uint64_t pair = frame->pointer;
+
+	if (pair < frame->stack || pair - frame->stack > MAX_FRAME || !is_within(bounds, pair) ||
+	    !is_within(bounds, pair + 8))
+		return false;
+	frame->pointer = word_at(pair);
+	frame->pc = word_at(pair + 8);
+	frame->stack = pair + 16;
+	frame->below = true;
+	return true;
+}
+
+static inline UNCHECKED bool step_by_rule(struct frame *frame, const struct pdn_rule *rule,
+					  struct bounds *bounds)
+{
+	uint64_t cfa = rule->step == PDN_STEP_STACK ? frame->stack : frame->pointer;
+	uint64_t returns, saved;
+
+	cfa += (uint64_t)(int64_t)rule->cfa;
+	returns = cfa + (uint64_t)(int64_t)rule->returns * 8;
+	saved = cfa + (uint64_t)(int64_t)rule->saved * 8;
+	/* Callers' frames are at higher addresses. */
+	if (cfa <= frame->stack || cfa - frame->stack > MAX_FRAME || !is_within(bounds, returns) ||
+	    (rule->saved && !is_within(bounds, saved)))
+		return false;
+	if (rule->saved)
+		frame->pointer = word_at(saved);
+	frame->pc = word_at(returns);
+	frame->stack = cfa;
+	frame->below = false;
+	return true;
+}
+
+static inline bool step(struct frame *frame, const struct pdn_rule *rule, struct bounds *bounds)
+{
+	bool by_pointer =
+		rule->step == PDN_STEP_POINTER || (rule->step == PDN_STEP_STACK && frame->below);
+
+	if (rule->step == PDN_STEP_END ||
+	    !(by_pointer ? step_by_pointer(frame, bounds) : step_by_rule(frame, rule, bounds)))
+		return false;
+	frame->pc &= (1ull << ADDRESS_BITS) - 1; /* without its signature */
+	return frame->pc > PAGE;
+}
+
+#else
 
 static inline UNCHECKED bool step(struct frame *frame, const struct pdn_rule *rule,
 				  struct bounds *bounds)
@@ -282,11 +350,27 @@ static inline UNCHECKED bool step(struct frame *frame, const struct pdn_rule *ru
 		frame->pointer = word_at(at);
 	}
 	frame->pc = word_at(cfa - 8);
-#if defined(__aarch64__)
-	frame->pc &= (1ull << ADDRESS_BITS) * 2 - 1; /* without its signature */
-#endif
 	frame->stack = cfa;
 	return frame->pc > PAGE && frame->pc >> ADDRESS_BITS == 0;
+}
+
+#endif
+
+/* The caller of the function whose frame begins with these words, which are its frame pointer's. */
+static inline __attribute__((always_inline)) UNCHECKED struct frame caller_of(const uint64_t *own)
+{
+	struct frame frame = {
+		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
+
+#if defined(__aarch64__)
+	frame.below = true;
+#if !defined(__clang__)
+	frame.stack = (uint64_t)(uintptr_t)__builtin_dwarf_cfa();
+	frame.below = false;
+#endif
+	frame.pc &= (1ull << ADDRESS_BITS) - 1;
+#endif
+	return frame;
 }
 
 static inline uint64_t hash_of(uint64_t hash, uint64_t frame)
@@ -370,8 +454,7 @@ static inline uint32_t number_of(uint64_t hash, const uint64_t *frames, unsigned
 __attribute__((noinline)) UNCHECKED uint32_t pdn_stack_take(struct pdn_thread *self)
 {
 	const uint64_t *own = __builtin_frame_address(0);
-	struct frame frame = {
-		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
+	struct frame frame = caller_of(own);
 	uint64_t frames[PDN_TRACE_MAX_FRAMES], hash = 0;
 	struct bounds bounds;
 	int error = errno;
@@ -379,9 +462,6 @@ __attribute__((noinline)) UNCHECKED uint32_t pdn_stack_take(struct pdn_thread *s
 	unsigned count;
 
 	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
-#if defined(__aarch64__)
-	frame.pc &= (1ull << ADDRESS_BITS) * 2 - 1;
-#endif
 	count = walk(&frame, &bounds, frames, &hash);
 	if (count)
 		number = number_of(hash, frames, count);
@@ -413,8 +493,7 @@ static bool have_table(void **table, size_t bytes)
 __attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, unsigned max)
 {
 	const uint64_t *own = __builtin_frame_address(0);
-	struct frame frame = {
-		.pointer = own[0], .pc = own[1], .stack = (uint64_t)(uintptr_t)(own + 2)};
+	struct frame frame = caller_of(own);
 	struct pdn_thread *self = pdn_self();
 	struct bounds bounds;
 	int error = errno;
@@ -423,9 +502,6 @@ __attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, un
 	if (!self || !have_table((void **)&places, PLACES * sizeof(*places)))
 		return 0;
 	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
-#if defined(__aarch64__)
-	frame.pc &= (1ull << ADDRESS_BITS) * 2 - 1;
-#endif
 	for (unsigned i = 0; i < STEPS && count < max; i++) {
 		struct place place;
 

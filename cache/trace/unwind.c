@@ -7,10 +7,14 @@
 
 #include "cache/base/safe_read.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 
 /* Registers by their numbers in DWARF. */
+#if defined(__x86_64__)
 enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16 };
+#else
+enum { FRAME_POINTER = 29, STACK_POINTER = 31, RETURN_ADDRESS = 30 };
+#endif
 enum { MAX_INSTRUCTIONS = 20000, MAX_REMEMBERED = 8 };
 
 /* ---- reading through a buffer --------------------------------------------------------------- */
@@ -204,6 +208,10 @@ static bool read_augmentation(struct common *common, struct cursor *cursor, cons
 			address(cursor, byte(cursor) & 0x1fu);
 		else if (*letters == 'S')
 			return false; /* the frame of a signal: its registers are saved elsewhere */
+#if defined(__aarch64__)
+		else if (*letters == 'B' || *letters == 'G')
+			continue; /* the key of signatures; tagged memory */
+#endif
 		else
 			break;
 	}
@@ -331,6 +339,9 @@ static void run_extended(struct machine *machine, struct cursor *cursor, unsigne
 
 	switch (code) {
 	case 0x00: /* nop */
+#if defined(__aarch64__)
+	case 0x2d: /* negate_ra_state: the return address has a signature, which is cut off */
+#endif
 		break;
 	case 0x02: /* advance_loc1, 2, 4 */
 	case 0x03:
@@ -409,17 +420,32 @@ static bool fits(int64_t offset)
 	return offset >= INT32_MIN && offset <= INT32_MAX;
 }
 
+/* A place in the frame: below the CFA, in whole words, and not too far. */
+static bool is_in_frame(int64_t at)
+{
+	return at < 0 && at % 8 == 0 && at >= -(1 << 20);
+}
+
+static bool returns_from_frame(const struct state *state)
+{
+#if defined(__aarch64__)
+	return is_in_frame(state->return_at);
+#else
+	return state->return_at == -8;
+#endif
+}
+
 static struct pdn_rule rule_of(const struct machine *machine)
 {
-	const struct pdn_rule unknown = {PDN_STEP_POINTER, 0, 0};
+	const struct pdn_rule unknown = {.step = PDN_STEP_POINTER};
 	const struct state *state = &machine->now;
-	struct pdn_rule rule = {PDN_STEP_STACK, (int32_t)state->offset, 0};
+	struct pdn_rule rule = {.step = PDN_STEP_STACK, .cfa = (int32_t)state->offset};
 
 	if (machine->bad)
 		return unknown;
 	if (state->return_address == UNDEFINED)
-		return (struct pdn_rule){PDN_STEP_END, 0, 0};
-	if (state->computed || state->return_address != SAVED || state->return_at != -8 ||
+		return (struct pdn_rule){.step = PDN_STEP_END};
+	if (state->computed || state->return_address != SAVED || !returns_from_frame(state) ||
 	    !fits(state->offset))
 		return unknown;
 	if (state->base == FRAME_POINTER)
@@ -427,17 +453,19 @@ static struct pdn_rule rule_of(const struct machine *machine)
 	else if (state->base != STACK_POINTER)
 		return unknown;
 	if (state->frame_pointer == SAVED) {
-		/* Below the CFA, in whole words, and not too far. */
-		if (state->frame_at >= 0 || state->frame_at % 8 || state->frame_at < -(1 << 20))
+		if (!is_in_frame(state->frame_at))
 			return unknown;
 		rule.saved = (int32_t)(state->frame_at / 8);
 	}
+#if defined(__aarch64__)
+	rule.returns = (int32_t)(state->return_at / 8);
+#endif
 	return rule;
 }
 
 struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 {
-	const struct pdn_rule unknown = {PDN_STEP_POINTER, 0, 0};
+	const struct pdn_rule unknown = {.step = PDN_STEP_POINTER};
 	uint64_t at = find_entry(index, index_bytes, pc), begin, length, offset;
 	struct machine machine = {.pc = pc};
 	struct cursor function;
@@ -469,7 +497,7 @@ struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t p
 struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
 {
 	(void)index, (void)index_bytes, (void)pc;
-	return (struct pdn_rule){PDN_STEP_POINTER, 0, 0};
+	return (struct pdn_rule){.step = PDN_STEP_POINTER};
 }
 
 #endif

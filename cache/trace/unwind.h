@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 /*
- * The frame's canonical address (CFA) is a register plus an offset. The return address lies just
- * below the CFA. The caller's frame pointer is saved at an offset from it, or is in its register.
+ * The frame's canonical address (CFA) is a register plus an offset. On x86-64 the return address
+ * lies just below the CFA; on arm64 it is saved at an offset from it. The caller's frame pointer is
+ * saved at an offset, too, or is in its register.
  */
 enum pdn_step {
 	PDN_STEP_END,	  /* no caller: the start of a thread */
@@ -24,6 +25,9 @@ struct pdn_rule {
 	enum pdn_step step;
 	int32_t cfa;
 	int32_t saved; /* place of the saved frame pointer, from the CFA, in words; 0: not saved */
+#if defined(__aarch64__)
+	int32_t returns; /* the same of the return address */
+#endif
 };
 
 /*

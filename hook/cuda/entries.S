@@ -19,6 +19,7 @@
 #if defined(__CET__)
 #include <cet.h>
 #endif
+#include "hook/loader/marks.h"
 
 #if defined(__x86_64__)
 
@@ -63,7 +64,7 @@
 	ldr	x\count, [x\count, :lo12:\slot]
 .endm
 .macro movable
-	hint	#34			/* bti c */
+	landing
 	mov	w16, #0
 	mov	w16, #0
 	mov	w16, #0
@@ -205,16 +206,21 @@ pdn_entry_seldom:
 	ret
 	.cfi_endproc
 #else
+/* It also keeps what the words do not have: two more arguments, and where a structure is returned. */
 pdn_entry_seldom:
 	.cfi_startproc
-	stp	x29, x30, [sp, #-64]!
-	.cfi_def_cfa_offset 64
-	.cfi_offset x29, -64
-	.cfi_offset x30, -56
+	sign_return
+	stp	x29, x30, [sp, #-96]!
+	.cfi_def_cfa_offset 96
+	.cfi_offset x29, -96
+	.cfi_offset x30, -88
 	mov	x29, sp
 	stp	x0, x1, [sp, #16]
 	stp	x2, x3, [sp, #32]
 	stp	x4, x5, [sp, #48]
+	stp	x6, x7, [sp, #64]
+	str	x8, [sp, #80]
+	strip_return
 	mov	w0, w17
 	mov	x1, x16
 	add	x2, sp, #16
@@ -224,10 +230,13 @@ pdn_entry_seldom:
 	ldp	x0, x1, [sp, #16]
 	ldp	x2, x3, [sp, #32]
 	ldp	x4, x5, [sp, #48]
-	ldp	x29, x30, [sp], #64
+	ldp	x6, x7, [sp, #64]
+	ldr	x8, [sp, #80]
+	ldp	x29, x30, [sp], #96
 	.cfi_restore x29
 	.cfi_restore x30
 	.cfi_def_cfa_offset 0
+	check_return
 	cbz	x16, 1f
 	br	x16			/* through x16: allowed to land on bti c */
 1:	ret

@@ -11,6 +11,7 @@
 #if defined(__CET__)
 #include <cet.h>
 #endif
+#include "hook/loader/marks.h"
 
 #if defined(__x86_64__)
 
@@ -60,7 +61,8 @@
 	.p2align 4
 \name:
 	.cfi_startproc
-	hint	#34			/* bti c */
+	landing
+	sign_return
 	stp	x29, x30, [sp, #-48]!
 	.cfi_def_cfa_offset 48
 	.cfi_offset x29, -48
@@ -68,6 +70,7 @@
 	mov	x29, sp
 	stp	x0, x1, [sp, #16]
 	str	x2, [sp, #32]
+	strip_return
 	add	x0, sp, #16
 	mov	x1, x30
 	bl	\decide
@@ -78,6 +81,7 @@
 	.cfi_restore x29
 	.cfi_restore x30
 	.cfi_def_cfa_offset 0
+	check_return
 	cbz	x16, 1f
 	br	x16			/* through x16: allowed to land on bti c */
 1:	ret

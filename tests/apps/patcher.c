@@ -15,8 +15,13 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 
+#if defined(__x86_64__)
 #define MOVED 15 /* bytes: three loads of a constant */
 #define JUMP  12
+#else
+#define MOVED 16 /* a mark for indirect calls (bti c), and three loads of a constant */
+#define JUMP  16
+#endif
 
 static CUresult (*alloc)(CUdeviceptr *, size_t);
 static CUresult (*release)(CUdeviceptr);
@@ -86,6 +91,7 @@ static void *look_up(const struct patch *patch, const char *where)
 	return patch->linked;
 }
 
+#if defined(__x86_64__)
 static void write_jump(unsigned char *at, const void *to)
 {
 	memcpy(at, "\x48\xb8", 2); /* movabs $to, %rax; jmp *%rax */
@@ -97,10 +103,27 @@ static bool can_be_moved(const unsigned char *code)
 {
 	return code[0] == 0xb8 && code[5] == 0xb8 && code[10] == 0xb8;
 }
+#else
+static void write_jump(unsigned char *at, const void *to)
+{
+	static const uint32_t jump[] = {0x58000051, 0xd61f0220}; /* ldr x17, .+8; br x17 */
+
+	memcpy(at, jump, sizeof(jump));
+	memcpy(at + sizeof(jump), &to, sizeof(to));
+	__builtin___clear_cache((char *)at, (char *)at + JUMP);
+}
+
+static bool can_be_moved(const unsigned char *code)
+{
+	static const uint32_t whole[] = {0xd503245f, 0x52800010, 0x52800010, 0x52800010};
+
+	return memcmp(code, whole, sizeof(whole)) == 0;
+}
+#endif
 
 static bool write_to(void *at, size_t length, int protection)
 {
-	uintptr_t page = (uintptr_t)at & ~(uintptr_t)4095;
+	uintptr_t page = (uintptr_t)at & -(uintptr_t)sysconf(_SC_PAGESIZE);
 
 	return mprotect((void *)page, (uintptr_t)at + length - page, protection) == 0;
 }
@@ -114,6 +137,7 @@ static void *make_original(unsigned char *code)
 	if (moved == MAP_FAILED)
 		return NULL;
 	memcpy(moved, code, MOVED);
+	__builtin___clear_cache((char *)moved, (char *)moved + MOVED);
 	write_jump(moved + MOVED, code + MOVED);
 	return moved;
 }

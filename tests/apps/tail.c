@@ -22,6 +22,24 @@ __asm__(".pushsection .text\n"
 	"popq %rdi\n"
 	"jmp *%rax\n"
 	".popsection\n");
+#elif defined(__aarch64__)
+__attribute__((used)) static CUresult (*get_free(void))(CUdeviceptr)
+{
+	return free_it;
+}
+
+void tail_callback(CUstream stream, CUresult status, void *data);
+__asm__(".pushsection .text\n"
+	"tail_callback:\n"
+	"hint #34\n" /* bti c */
+	"stp x29, x30, [sp, #-32]!\n"
+	"str x2, [sp, #16]\n"
+	"bl get_free\n"
+	"mov x16, x0\n"
+	"ldr x0, [sp, #16]\n"
+	"ldp x29, x30, [sp], #32\n"
+	"br x16\n"
+	".popsection\n");
 #else
 static void tail_callback(CUstream stream, CUresult status, void *data)
 {

@@ -21,7 +21,7 @@ fuzz_code := tests/fuzz/fuzz_trace.c \
 		$(wildcard tools/$(room)/*.c))) \
 	$(patsubst %,tools/%.c,ui/json ui/names ui/pager ui/plot system/programs command)
 fuzz_flags := -std=gnu11 -O1 -g -fno-strict-aliasing $(INCLUDE)
-ifeq ($(SAN),)
+ifeq ($(SAN)$(CROSS),)
 CHECK_WITH += $(fuzz_bin)/fuzz_trace
 endif
 $(fuzz_bin)/fuzz_trace: $(fuzz_code) $(wildcard tools/*.h tools/*/*.h cache/*.h cache/*/*.h)

@@ -28,7 +28,7 @@ $(B)/guest/bin/test_cache: $(B)/obj/tests/guest/test_cache.c.o $(GUEST_SHARED) $
 
 CHECK_GUEST += tests/guest/check-guest
 CHECK_TREE += tests/guest/check-fetch
-ifeq ($(SAN),)
+ifeq ($(SAN)$(CROSS),)
 CHECK_WITH += $(GUEST_PROGRAMS) $(GUEST_BUILD)
 endif
 

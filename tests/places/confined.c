@@ -63,10 +63,16 @@ static void allow_if(unsigned number, unsigned test, unsigned value, bool holds)
 	load(offsetof(struct seccomp_data, nr));
 }
 
+#if defined(__aarch64__)
+#define OUR_CALLS AUDIT_ARCH_AARCH64
+#else
+#define OUR_CALLS AUDIT_ARCH_X86_64
+#endif
+
 static void build(const unsigned *allowed, size_t count, bool is_docker, unsigned otherwise)
 {
 	load(offsetof(struct seccomp_data, arch));
-	add(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0);
+	add(BPF_JMP | BPF_JEQ | BPF_K, OUR_CALLS, 1, 0);
 	add(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 	load(offsetof(struct seccomp_data, nr));
 	for (size_t i = 0; i < count; i++)

@@ -86,6 +86,19 @@ struct sim_site {
 		"jmp entry_" #name_ "\n"                                          \
 		".size " #name_ ", . - " #name_ "\n"                              \
 		".popsection")
+#elif defined(__aarch64__)
+#define SIM_EXPORT_ENTRY(name_, params)                                           \
+	extern CUresult own_##name_ params __attribute__((visibility("hidden"))); \
+	__asm__(".pushsection .text, \"ax\", %progbits\n"                         \
+		".globl " #name_ ", own_" #name_ "\n"                             \
+		".hidden own_" #name_ "\n"                                        \
+		".type " #name_ ", %function\n"                                   \
+		".p2align 5\n" #name_ ":\n"                                       \
+		"own_" #name_ ":\n"                                               \
+		"hint #34\nmov w16, #0\nmov w16, #0\nmov w16, #0\n"               \
+		"b entry_" #name_ "\n"                                            \
+		".size " #name_ ", . - " #name_ "\n"                              \
+		".popsection")
 #else
 #define SIM_EXPORT_ENTRY(name_, params)                                        \
 	SIM_API CUresult name_ params __attribute__((alias("entry_" #name_))); \

@@ -2,7 +2,7 @@
 # Unit tests, in folders named after the rooms that they test. This file builds the tests that link
 # the cache's own objects with Check and a scripted driver; other folders have a build.mk of their
 # own. All programs are built in build/unit.
-CHECK_LIBS = $(shell pkg-config --libs check)
+CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \

@@ -14,6 +14,7 @@
  * left behind on real machines, so the module that exports the name must be the driver itself.
  */
 #include <linux/errno.h>
+#include <linux/iommu.h>
 #include <linux/kallsyms.h>
 #include <linux/module.h>
 #include <linux/overflow.h>
@@ -276,6 +277,22 @@ static const u8 *uuid_of(const struct nvidia_p2p_page_table *table)
 	return table->gpu_uuid;
 }
 
+/*
+ * On Linux 6.11 and later some releases of nvidia.ko (550) take a device behind an IOMMU for one
+ * without, and return the BAR's own addresses. These work where a PCIe switch delivers them before
+ * they reach the IOMMU, and nowhere else; so they are not refused.
+ */
+static void warn_of_unmapped(struct pci_dev *peer, const struct pdn_hold *hold, u64 address)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&peer->dev);
+
+	if (domain && iommu_iova_to_phys(domain, address) != physical(hold->table, 0) &&
+	    address == physical(hold->table, 0))
+		pr_warn_ratelimited("the driver has not mapped GPU memory for %s, which is behind "
+				    "an IOMMU: boot with iommu=pt, or use a newer driver\n",
+				    pci_name(peer));
+}
+
 int pdn_dma_map(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma)
 {
 	struct nvidia_p2p_dma_mapping *mapping = NULL;
@@ -289,8 +306,10 @@ int pdn_dma_map(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma
 		dma->addresses = mapping->dma_addresses;
 		dma->count = mapping->entries;
 		dma->page_size = bytes_of(mapping->page_size_type);
-		if (dma->page_size && (u64)dma->page_size * dma->count == hold->length)
+		if (dma->page_size && (u64)dma->page_size * dma->count == hold->length) {
+			warn_of_unmapped(peer, hold, dma->addresses[0]);
 			return 0;
+		}
 	}
 	pr_err_ratelimited("DMA mapping of the driver, version %#x, %u pages: not understood\n",
 			   mapping->version, mapping->entries);

@@ -432,7 +432,7 @@ TEST(a_child_has_no_part_in_it)
 	check(is_cached(ptr));
 }
 
-TEST(a_program_that_closes_all_descriptors)
+TEST(a_program_that_closes_all_descriptors, .seconds = 90)
 {
 	CUdeviceptr ptr;
 	pindown_region *region = NULL;

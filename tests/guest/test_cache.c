@@ -5,6 +5,7 @@
  * takes its memory from /dev/sim_gpu.
  */
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "guest.h"
 #include "hook/cuda/abi.h"
@@ -432,7 +433,7 @@ TEST(a_child_has_no_part_in_it)
 	check(is_cached(ptr));
 }
 
-TEST(a_program_that_closes_all_descriptors, .seconds = 90)
+TEST(a_program_that_closes_all_descriptors)
 {
 	CUdeviceptr ptr;
 	pindown_region *region = NULL;
@@ -441,8 +442,8 @@ TEST(a_program_that_closes_all_descriptors, .seconds = 90)
 	start_cuda();
 	ptr = must_alloc(MIB);
 	pindown_put(must_get(ptr, MIB));
-	for (int fd = 64; fd < 1 << 20; fd++)
-		close(fd);
+	/* By one call: a million are too many for a slow machine. */
+	works((int)syscall(SYS_close_range, 64, ~0u, 0));
 	other = dup(1);
 	check(pindown_get(ptr, 1, 0, &region) != PINDOWN_OK || region);
 	pindown_put(region);

@@ -242,13 +242,17 @@ static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end
 	errno = saved;
 }
 
+/*
+ * Looks at flights, the index and what is unsettled, in this order, as memory moves through them: a
+ * region that has left the one place by then is seen in the next. So the second load is an acquire.
+ */
 void pdn_allocated(uint64_t addr, uint64_t length)
 {
+	bool flies = pdn_flights_any();
+	uint32_t occupied = __atomic_load_n(&pdn_occupied, __ATOMIC_ACQUIRE);
 	uint32_t unsettled = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED);
 
-	if (__builtin_expect(__atomic_load_n(&pdn_occupied, __ATOMIC_RELAXED) |
-				     (unsettled & ~PDN_PENDING_EXPORTS) | pdn_flights_any(),
-			     0) &&
+	if (__builtin_expect(occupied | (unsettled & ~PDN_PENDING_EXPORTS) | flies, 0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
 }

@@ -206,7 +206,7 @@ pdn_entry_seldom:
 	ret
 	.cfi_endproc
 #else
-/* It also keeps what the words do not have: two more arguments, and where a structure is returned. */
+/* It also keeps two more arguments, and the address at which a structure is returned. */
 pdn_entry_seldom:
 	.cfi_startproc
 	sign_return

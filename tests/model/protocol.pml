@@ -15,10 +15,11 @@
  * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold
  * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
  * any later time; membarrier empties the buffers of all threads one after another. A fence empties
- * the thread's own buffer, and so does taking the lock. Everything else is in order, since the code
- * makes it so on every processor: these stores are releases, so they keep their order among each
- * other; loads after them are acquire loads or stronger, so they keep theirs; and a hold is stored
- * only after the state that allows it was read (a store waits for the branch that it depends on).
+ * the thread's own buffer, and so does taking the lock, but not with -DWEAK. Everything else is in
+ * order, since the code makes it so on every processor: these stores are releases, so they keep
+ * their order among each other; loads after them are acquire loads or stronger, so they keep
+ * theirs; and a hold is stored only after the state that allows it was read (a store waits for the
+ * branch that it depends on).
  * So the only reordering left to a processor is a late store.
  */
 
@@ -31,6 +32,10 @@
 #if defined(REFUSAL_IGNORED) || defined(NO_GRACE) || defined(GRACE_AT_ONCE)
 #define REFUSED
 #endif
+#ifdef CHANGE_IS_NO_FENCE
+#define WEAK
+#define CHANGES
+#endif
 #if defined(NO_FENCE) || defined(FENCE_AS_SEEN) || defined(PUT_WITHOUT_FENCE) || \
 	defined(CHANGES_AT_ONCE) || defined(REFUSED)
 #define CHANGES
@@ -41,7 +46,11 @@
 #define FREER	3
 #define THREADS 4
 #define RECORDS 2	/* 1 and 2; the index and probing have 0 for none */
-#define DEEP	4	/* capacity of a store buffer: the maximum that one thread uses */
+#ifdef WEAK
+#define DEEP	6	/* capacity of a store buffer: the maximum that one thread uses */
+#else
+#define DEEP	4
+#endif
 
 /* States of a record. */
 #define FREE  0
@@ -90,6 +99,9 @@ byte place[THREADS];
 			      ((p) == FREER || !taken[FREER]))
 #define PASSES(which, record) (!taken[which] || probing[which] != record)
 short hold[(RECORDS + 1) * THREADS];
+#ifdef WEAK
+short own; /* for count_holds() */
+#endif
 bool flight, lost;
 bool disturbed;	/* a free has begun before the flight announced its memory */
 byte says;	/* the buffer id that the flight has announced; 0: none yet */
@@ -104,6 +116,8 @@ byte users;	/* hits that have begun, and regions that a pin returned, until they
 
 #define TO_PROBING 0
 #define TO_GUARD   9	/* any other number: the hold count of that record */
+#define TO_LOCK	   10	/* WEAK: the lock is let go */
+#define TO_FLIGHT  11	/* WEAK: a flight begins */
 
 byte buffered_to[THREADS * DEEP];
 short buffered[THREADS * DEEP];
@@ -117,6 +131,10 @@ inline commit(p) {
 		if
 		:: buffered_to[p * DEEP] == TO_PROBING -> probing[place[p]] = buffered[p * DEEP]
 		:: buffered_to[p * DEEP] == TO_GUARD -> guard = buffered[p * DEEP]
+#ifdef WEAK
+		:: buffered_to[p * DEEP] == TO_LOCK -> lock = false
+		:: buffered_to[p * DEEP] == TO_FLIGHT -> flight = true
+#endif
 		:: else -> hold[buffered_to[p * DEEP] * THREADS + p] = buffered[p * DEEP]
 		fi;
 		buffered_to[p * DEEP] = buffered_to[p * DEEP + 1];
@@ -125,8 +143,14 @@ inline commit(p) {
 		buffered[p * DEEP + 1] = buffered[p * DEEP + 2];
 		buffered_to[p * DEEP + 2] = buffered_to[p * DEEP + 3];
 		buffered[p * DEEP + 2] = buffered[p * DEEP + 3];
-		buffered_to[p * DEEP + 3] = 0;
-		buffered[p * DEEP + 3] = 0;
+#ifdef WEAK
+		buffered_to[p * DEEP + 3] = buffered_to[p * DEEP + 4];
+		buffered[p * DEEP + 3] = buffered[p * DEEP + 4];
+		buffered_to[p * DEEP + 4] = buffered_to[p * DEEP + 5];
+		buffered[p * DEEP + 4] = buffered[p * DEEP + 5];
+#endif
+		buffered_to[p * DEEP + DEEP - 1] = 0;
+		buffered[p * DEEP + DEEP - 1] = 0;
 		fill[p]--
 	}
 }
@@ -229,6 +253,11 @@ inline heavy_barrier(p) {
 	skip
 #else
 	atomic { drain(p) };
+	barrier_without_fence(p)
+#endif
+}
+
+inline barrier_without_fence(p) {
 	if
 	:: ALONE(p) -> skip
 	:: else ->
@@ -260,14 +289,29 @@ inline heavy_barrier(p) {
 	membarrier()
 #endif
 	fi
-#endif
 }
 
+/*
+ * On x86 the lock is taken and let go by locked instructions, and both empty the store buffer. With
+ * WEAK, as on arm64, neither does: to take it is an acquire, which later loads do not overtake; to
+ * let it go is a release, a store that comes behind the thread's earlier ones, and that its later
+ * loads may overtake.
+ */
+#ifdef WEAK
+inline take_lock(p) {
+	atomic { !lock -> lock = true }
+}
+inline release_lock(p) {
+	publish(p, TO_LOCK, 0)
+}
+#else
 inline take_lock(p) {
 	atomic { !lock -> lock = true; drain(p) }
 }
-
-#define release_lock lock = false
+inline release_lock(p) {
+	lock = false
+}
+#endif
 
 /* ---- pins ---- */
 
@@ -286,10 +330,27 @@ inline do_unpin(what) {
  * stripe after another can only give more than there are at the end; and then a put is still to
  * come that takes the lock.
  */
-inline count_holds(record, sum) {
+#define SEE_OWN(p, record, i) \
+	if \
+	:: fill[p] > i && buffered_to[p * DEEP + i] == record -> own = buffered[p * DEEP + i] \
+	:: else \
+	fi
+inline count_holds(p, record, sum) {
 	d_step {
 		sum = hold[record * THREADS] + hold[record * THREADS + 1] +
-		      hold[record * THREADS + 2] + hold[record * THREADS + 3]
+		      hold[record * THREADS + 2] + hold[record * THREADS + 3];
+#ifdef WEAK
+		/* A thread sees its own stores, the latest one of a count. */
+		own = hold[record * THREADS + p];
+		sum = sum - own;
+		SEE_OWN(p, record, 0);
+		SEE_OWN(p, record, 1);
+		SEE_OWN(p, record, 2);
+		SEE_OWN(p, record, 3);
+		SEE_OWN(p, record, 4);
+		sum = sum + own;
+		own = 0
+#endif
 	}
 }
 
@@ -347,7 +408,7 @@ inline put(p, record, id, sum) {
 #endif
 	:: else ->
 		take_lock(p);
-		count_holds(record, sum);
+		count_holds(p, record, sum);
 #ifdef TWO_LASTS
 		if
 		:: (state[record] == KEPT || state[record] == DYING) && sum == 0 ->
@@ -362,10 +423,10 @@ inline put(p, record, id, sum) {
 			 */
 			dying++;
 			unsettled++;
-			release_lock;
+			release_lock(p);
 			unpin_record(p, record);
 			dying--
-		:: else -> release_lock
+		:: else -> release_lock(p)
 		fi
 	fi;
 	sum = 0
@@ -410,11 +471,17 @@ proctype Reader(byte p) {
 		ok = state[record] == LIVE;
 		atomic {
 			if
+#ifdef HELD_LATE
+			:: ok -> publish(p, TO_PROBING, 0); publish(p, record, 1)
+			:: else -> publish(p, TO_PROBING, 0)
+			fi
+#else
 			:: ok -> publish(p, record, 1)
 			:: else
 			fi;
 #ifndef NO_PROBE
 			publish(p, TO_PROBING, 0)
+#endif
 #endif
 		};
 		if
@@ -456,10 +523,21 @@ proctype Pinner() {
 	:: tries == 2 -> break
 	:: else ->
 		tries++;
-		/* begin the pin: without the lock */
+		/* begin the pin: without the lock; pdn_heavy_barrier_after_change() */
+#ifdef WEAK
+		publish(PINNER, TO_FLIGHT, 1);
+#else
 		flight = true;
+#endif
+#ifdef CHANGE_IS_NO_FENCE
+		barrier_without_fence(PINNER);
+#else
 		heavy_barrier(PINNER);
+#endif
 		frees_before = guard != 0;
+#ifdef CHANGE_IS_NO_FENCE
+		atomic { drain(PINNER) };
+#endif
 		/* ask the driver for the allocation */
 		id = memory;
 		if
@@ -476,14 +554,14 @@ proctype Pinner() {
 				users++;
 				flight = false;
 				disturbed = false;
-				release_lock
+				release_lock(PINNER)
 			};
 			goto got
 		:: else ->
 			atomic {
 				says = id;
 				frees_before = frees_before || disturbed;
-				release_lock
+				release_lock(PINNER)
 			}
 		fi;
 		/* look_for_frees() */
@@ -552,10 +630,10 @@ proctype Pinner() {
 					flight = false;
 					disturbed = false;
 					says = 0;
-					release_lock
+					release_lock(PINNER)
 				};
 				goto got
-			:: else -> release_lock
+			:: else -> release_lock(PINNER)
 			fi
 		:: else
 		fi;
@@ -644,7 +722,7 @@ end_it:
 		sequence = 1 - sequence;
 		/* pdn_victims_split_idle_and_held() */
 #ifdef COUNTS_FIRST
-		count_holds(record, sum);
+		count_holds(FREER, record, sum);
 #endif
 		heavy_barrier(FREER);
 #ifndef NO_WAIT_FOR_PROBES
@@ -652,7 +730,7 @@ end_it:
 		PASSES(1, record);
 #endif
 #ifndef COUNTS_FIRST
-		count_holds(record, sum);
+		count_holds(FREER, record, sum);
 #endif
 		if
 		:: sum != 0 ->
@@ -674,22 +752,22 @@ end_it:
 	:: else
 	fi;
 	wait = wait || dying > 0;
-	release_lock;
+	release_lock(FREER);
 	/* pdn_victims_dispatch() */
 	if
 	:: record != 0 && sum != 0 ->
 		/* let_go() */
 		take_lock(FREER);
 		hold[record * THREADS + FREER] = 0;
-		count_holds(record, sum);
+		count_holds(FREER, record, sum);
 		if
 		:: sum == 0 ->
 			state[record] = DYING;
-			release_lock;
+			release_lock(FREER);
 			unpin_record(FREER, record)
 		:: else ->
 			unsettled--;
-			release_lock
+			release_lock(FREER)
 		fi
 	:: record != 0 && sum == 0 -> unpin_record(FREER, record)
 	:: else

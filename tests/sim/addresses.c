@@ -13,7 +13,6 @@
 #include "core.h"
 #include "memory.h"
 
-#define ARENA_SIZE     (1ull << 40)
 #define ARENA_MIN      (1ull << 34)
 #define LOW_ARENA_SIZE (512ull << 20)
 #define REMEMBERED     16 /* the ranges freed last, which are handed out again at once */
@@ -59,7 +58,7 @@ static bool start_arena(struct arena *arena, uint64_t base, uint64_t size)
 
 CUresult sim_memory_start(void)
 {
-	uint64_t size = ARENA_SIZE, base = 0;
+	uint64_t size = sim_options.addresses, base = 0;
 
 	while (size >= ARENA_MIN && !(base = reserve(0, size, 0)))
 		size /= 2;

@@ -219,6 +219,7 @@ struct sim_options {
 		SIM_RDMA_FLAG_REFUSED,
 		SIM_RDMA_FLAG_UNKNOWN,
 	} rdma_flag;	    /* SIM_RDMA_FLAG, see sim.h */
+	uint64_t addresses; /* bytes of them that are reserved */
 	uint64_t rdma_page; /* the granularity of memory with the flag */
 	int driver_version;
 };

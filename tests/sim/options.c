@@ -15,6 +15,7 @@ struct sim_options sim_options = {
 	.pin_bytes = UINT64_MAX,
 	.export_cloexec = true,
 	.export_default = true,
+	.addresses = 1ull << 40,
 	.rdma_page = 2ull << 20,
 	.driver_version = 13000,
 };
@@ -84,6 +85,7 @@ void sim_read_options(void)
 
 	read_number("SIM_DEVICES", 0, 16, &devices);
 	read_number("SIM_MEMORY", 64ull << 20, 256ull << 30, &sim_options.memory);
+	read_number("SIM_ADDRESSES", 16ull << 30, 1ull << 40, &sim_options.addresses);
 	read_number("SIM_PIN_BYTES", 0, UINT64_MAX, &sim_options.pin_bytes);
 	read_number("SIM_EXPORT_CLOEXEC", 0, 1, &cloexec);
 	read_number("SIM_EXPORT_PCIE", 0, 2, &pcie);

@@ -10,6 +10,7 @@
  *
  *   SIM_DEVICES=2          number of devices, 0 to 16
  *   SIM_MEMORY=8G          bytes of each device; only written pages use memory of the host
+ *   SIM_ADDRESSES=1T       device addresses that are reserved, from 16G
  *   SIM_PIN_BYTES=N        pin space of each device: an export that would go above it fails with
  *                          CUDA_ERROR_OUT_OF_MEMORY. Closing descriptors (all duplicates, in all
  *                          processes, and mappings of them) frees space again

@@ -51,6 +51,24 @@ $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_thread
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)
 
+# Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
+# files of the cache that know of pages.
+UNIT_PAGES := $(patsubst %,$(B)/unit/test_pages_%,index cache_regions cache_objects fork)
+PAGES_SRC := $(patsubst %,cache/%.c,base/address_space base/process base/table index_nodes)
+PAGES_OBJ := $(PAGES_SRC:%=$(B)/obj/pages/%.o) $(B)/obj/pages/tests/unit/support/large_pages.c.o
+CHECK_UNIT += $(UNIT_PAGES)
+
+$(B)/obj/pages/%.c.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC      $< (with large pages)"
+	$(CC) $(ALL_CFLAGS) $(INCLUDE) -DPDN_CPU_PAGE=65536 -MMD -MP -c $< -o $@
+$(UNIT_PAGES): $(B)/unit/test_pages_%: $(B)/obj/tests/unit/cache/test_%.c.o $(PAGES_OBJ) \
+		$(UNIT_HELPERS) $(call unit_support,objects_test) \
+		$(filter-out $(PAGES_SRC:%=$(B)/obj/%.o),$(CACHE_OBJ))
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(addprefix -Wl$(comma)--wrap=,mmap munmap \
+		mprotect madvise) $(CHECK_LIBS) -ldl -lpthread
+
 # On the simulated driver, with the dma-buf backend on its real descriptors.
 UNIT_CACHE_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim \
 	$(B)/unit/test_mapping_sim $(B)/unit/test_cache_segment $(B)/unit/test_cache_windows

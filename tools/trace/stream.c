@@ -16,12 +16,34 @@ static void remember_early(struct stream *stream, uint32_t chunk, const struct i
 	stream->early[stream->early_count++] = (struct early_item){*item, chunk};
 }
 
+/*
+ * A record is written when its event ends. So those written just before it that did not begin
+ * earlier are within it. Where a tick of the clock is long (40 ns on some processors for arm64),
+ * events may begin in one tick; then those are within it if it lasts longer than the tick, and
+ * before it if not.
+ */
+static uint32_t first_within(const struct stream *stream, const struct item *item)
+{
+	uint32_t first = stream->item_count;
+
+	while (first) {
+		const struct item *before = &stream->items[first - 1];
+
+		if (before->begin < item->begin || (before->begin == item->begin && !item->lasts))
+			break;
+		first = before->first;
+	}
+	return first;
+}
+
 static void keep_item(struct stream *stream, uint32_t chunk, const struct item *item)
 {
 	(void)chunk;
 	if (item->begin < stream->last_end)
 		return; /* remember_early() has it */
-	stream->items[stream->item_count++] = *item;
+	stream->items[stream->item_count] = *item;
+	stream->items[stream->item_count].first = first_within(stream, item);
+	stream->item_count++;
 }
 
 /* Reads a chunk and visits its events; sets stream->last_end to the latest end. */
@@ -56,6 +78,7 @@ static void look_through(struct stream *stream, uint32_t index, char *data, visi
 			item.begin = end - record_taken(words);
 			if (item.begin > end)
 				item.begin = 0;
+			item.lasts = item.begin < end;
 			item.offset = at;
 			visit(stream, index, &item);
 		} else if (type == PDN_RECORD_CLOCK) {
@@ -74,6 +97,8 @@ static int compare_items(const void *a, const void *b)
 
 	if (one->begin != other->begin)
 		return one->begin < other->begin ? -1 : 1;
+	if (one->first != other->first)
+		return one->first < other->first ? -1 : 1;
 	/* Of two that began together the outer one ended later, so it has the larger offset. */
 	return one->offset > other->offset ? -1 : 1;
 }

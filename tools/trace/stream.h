@@ -14,6 +14,8 @@ struct item {
 	uint64_t begin;	 /* ticks */
 	uint32_t offset; /* of its record in the chunk */
 	uint32_t tid;
+	uint32_t first; /* in the chunk, by number: the first event within it, or itself */
+	bool lasts;	/* it ended in a later tick than it began */
 };
 
 struct early_item {

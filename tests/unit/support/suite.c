@@ -25,6 +25,15 @@ void skip_test(const char *why, ...)
 	__atomic_fetch_add(skipped, 1, __ATOMIC_RELAXED);
 }
 
+bool emulator_lacks(const char *what)
+{
+	const char *emulator = getenv("TEST_EMULATOR");
+
+	if (emulator)
+		skip_test("%s lacks %s", emulator, what);
+	return emulator;
+}
+
 bool wants_long_rounds(void)
 {
 	const char *given = getenv("CHECK_LONG");

@@ -21,6 +21,9 @@ TCase *suite_case(Suite *suite, const char *name, void (*begin)(void), void (*en
  */
 void skip_test(const char *why, ...) __attribute__((format(printf, 1, 2)));
 
+/* The same where an emulator runs the tests (TEST_EMULATOR) and lacks something. */
+bool emulator_lacks(const char *what);
+
 /* Was the long round of the tests by chance asked for, by CHECK_LONG=1? */
 bool wants_long_rounds(void);
 

@@ -302,6 +302,32 @@ START_TEST(nested_events_are_in_order)
 }
 END_TEST
 
+/*
+ * As with a clock of long ticks. The first call ends in the tick in which the others begin, so it
+ * has the three before it within it; the second one lasts longer than the tick, and has one.
+ */
+START_TEST(events_of_one_tick_are_in_order)
+{
+	static const uint64_t in_order[] = {100, 0, 1, 2, 101, 3};
+	struct pdn_trace_region what = {.addr = 7};
+	uint64_t tick;
+
+	pdn_trace_open();
+	tick = pdn_ticks() + 1000;
+	for (; what.region < 3; what.region++)
+		pdn_trace_region(PDN_EV_INVALIDATE, &what, tick, tick);
+	pdn_trace_call(1, 100, 0, 0, tick - 5, tick, 0);
+	pdn_trace_region(PDN_EV_INVALIDATE, &what, tick, tick);
+	pdn_trace_call(1, 101, 0, 0, tick, tick + 5, 0);
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 6);
+	for (unsigned i = 0; i < 6; i++)
+		ck_assert_uint_eq(events[i].record.event == PDN_EV_CALL ? events[i].record.addr
+									: events[i].record.region,
+				  in_order[i]);
+}
+END_TEST
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void *count_and_wait(void *arg)
@@ -364,6 +390,7 @@ int main(void)
 		 (const TTest *const[]){a_call_comes_back, a_plain_call_is_small,
 					a_region_comes_back, a_note_comes_back, errors_come_back,
 					only_wanted_events, times, nested_events_are_in_order,
-					closing, the_next_hit_of_each_thread_is_seen, NULL});
+					events_of_one_tick_are_in_order, closing,
+					the_next_hit_of_each_thread_is_seen, NULL});
 	return run_suite(suite);
 }

@@ -12,6 +12,7 @@
 #   make check-guest        runs the module's tests alone, in a QEMU guest
 #   make check-guest-debug  the same on a kernel that checks itself, which is
 #                           built first (half an hour in all)
+#   make check-guest-arm64  the same on arm64 machines, cross-built and emulated
 #   make deb                builds Debian packages in build/deb; make rpm: RPM
 #                           packages; make deb-module: the module for a kernel
 #                           (KDIR); make dist: a release, which they are made of

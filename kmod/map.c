@@ -113,15 +113,21 @@ static unsigned long pfn_of(const struct pdn_region *region, u64 offset)
 }
 
 /*
+ * The bytes that one fault maps: with pages of 4 KiB all that a page of page tables maps. With
+ * larger pages (arm64) it maps 2048 or 8192 of them, which take too long.
+ */
+#define FAULT_WINDOW min_t(unsigned long, PMD_SIZE, 512 * PAGE_SIZE)
+
+/*
  * Also inserts the pages around the address, within one page of page tables, since GPU memory is
  * read and written in bulk. Only the page that faulted must succeed.
  */
 static vm_fault_t insert_around(struct vm_fault *vmf, const struct pdn_region *region)
 {
 	struct vm_area_struct *vma = vmf->vma;
-	unsigned long window = vmf->address & PMD_MASK;
+	unsigned long window = ALIGN_DOWN(vmf->address, FAULT_WINDOW);
 	unsigned long first = max(vma->vm_start, window);
-	unsigned long last = min(vma->vm_end - 1, window + (PMD_SIZE - 1));
+	unsigned long last = min(vma->vm_end - 1, window + (FAULT_WINDOW - 1));
 	u64 base = (u64)(vma->vm_pgoff & ((1ul << ID_SHIFT) - 1)) << PAGE_SHIFT;
 	unsigned long address;
 	vm_fault_t ret;

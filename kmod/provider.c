@@ -14,6 +14,7 @@
  * left behind on real machines, so the module that exports the name must be the driver itself.
  */
 #include <linux/errno.h>
+#include <linux/iommu.h>
 #include <linux/kallsyms.h>
 #include <linux/module.h>
 #include <linux/overflow.h>
@@ -276,6 +277,22 @@ static const u8 *uuid_of(const struct nvidia_p2p_page_table *table)
 	return table->gpu_uuid;
 }
 
+/*
+ * On Linux 6.11 and later some releases of nvidia.ko (550) take a device behind an IOMMU for one
+ * without, and return the BAR's own addresses. These work where a PCIe switch delivers them before
+ * they reach the IOMMU, and nowhere else; so they are not refused.
+ */
+static void warn_of_unmapped(struct pci_dev *peer, const struct pdn_hold *hold, u64 address)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&peer->dev);
+
+	if (domain && iommu_iova_to_phys(domain, address) != physical(hold->table, 0) &&
+	    address == physical(hold->table, 0))
+		pr_warn_ratelimited("the driver has not mapped GPU memory for %s, which is behind "
+				    "an IOMMU: boot with iommu=pt, or use a newer driver\n",
+				    pci_name(peer));
+}
+
 int pdn_dma_map(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma)
 {
 	struct nvidia_p2p_dma_mapping *mapping = NULL;
@@ -289,8 +306,10 @@ int pdn_dma_map(struct pci_dev *peer, struct pdn_hold *hold, struct pdn_dma *dma
 		dma->addresses = mapping->dma_addresses;
 		dma->count = mapping->entries;
 		dma->page_size = bytes_of(mapping->page_size_type);
-		if (dma->page_size && (u64)dma->page_size * dma->count == hold->length)
+		if (dma->page_size && (u64)dma->page_size * dma->count == hold->length) {
+			warn_of_unmapped(peer, hold, dma->addresses[0]);
 			return 0;
+		}
 	}
 	pr_err_ratelimited("DMA mapping of the driver, version %#x, %u pages: not understood\n",
 			   mapping->version, mapping->entries);
@@ -331,6 +350,15 @@ static bool begins_run(const struct nvidia_p2p_page_table *table, u32 i, u32 pag
 	return !i || physical(table, i) != physical(table, i - 1) + page_size;
 }
 
+/*
+ * A process maps whole pages of the CPU, which may be larger than those of the GPU. A run must
+ * consist of such pages, or a mapping would show memory beside the region.
+ */
+static bool run_begins_at_page(const struct nvidia_p2p_page_table *table, u32 i, u32 page_size)
+{
+	return IS_ALIGNED(physical(table, i) | (u64)i * page_size, PAGE_SIZE);
+}
+
 int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_table *table,
 		       u64 length)
 {
@@ -352,9 +380,11 @@ int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_t
 		return -EOPNOTSUPP;
 	}
 	for (i = 0; i < layout->page_count; i++) {
-		if (!IS_ALIGNED(physical(table, i), PAGE_SIZE))
+		if (!begins_run(table, i, layout->page_size))
+			continue;
+		if (!run_begins_at_page(table, i, layout->page_size))
 			return -EOPNOTSUPP;
-		layout->run_count += begins_run(table, i, layout->page_size);
+		layout->run_count++;
 	}
 	if (uuid_of(table))
 		memcpy(layout->gpu_uuid, uuid_of(table), sizeof(layout->gpu_uuid));

@@ -103,6 +103,8 @@ void pdn_state_set(struct pdn_state *state, u32 number, u32 value)
 void pdn_state_count_revocation(struct pdn_state *state)
 {
 	atomic_inc((atomic_t *)&header(state)->revocations);
+	/* As in pdn_state_set(): who still reads the old count sees nothing of the free. */
+	smp_mb__after_atomic();
 }
 
 void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes)

@@ -39,4 +39,15 @@ ifeq ($(SAN),)
 else
 	@echo '$@: skipped under SAN=$(SAN): what it tests is the kernel'
 endif
-.PHONY: check-guest check-guest-debug
+
+# The same on arm64 machines, with programs of a cross compiler, in a build folder of their own. The
+# command is built without the libraries that it can do without.
+check-guest-arm64:
+	+$(MAKE) CROSS=aarch64-linux-gnu- B=$(B)/arm64 has_header= guest-programs
+	@failed=0; for kernel in $(ARM64_KERNELS); do \
+		BUILD=$(abspath $(B)/arm64) tests/guest/run --arm64=$$kernel || failed=1; \
+	done; exit $$failed
+guest-programs: $(GUEST_PROGRAMS) $(GUEST_BUILD)
+ARM64_KERNELS ?= own backports backports-16k
+
+.PHONY: check-guest check-guest-debug check-guest-arm64 guest-programs

@@ -28,8 +28,10 @@
 #include "sim_gpu.h"
 
 #define PAGE SIM_GPU_PAGE
-#define KIB  1024ull
-#define MIB  (1024 * KIB)
+/* A page of the CPU: 4 KiB, or on arm64 also 16 or 64. */
+#define CPU_PAGE ((size_t)sysconf(_SC_PAGESIZE))
+#define KIB	 1024ull
+#define MIB	 (1024 * KIB)
 
 /* ---- tests ---- */
 

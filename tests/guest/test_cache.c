@@ -5,6 +5,7 @@
  * takes its memory from /dev/sim_gpu.
  */
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "guest.h"
 #include "hook/cuda/abi.h"
@@ -441,8 +442,8 @@ TEST(a_program_that_closes_all_descriptors)
 	start_cuda();
 	ptr = must_alloc(MIB);
 	pindown_put(must_get(ptr, MIB));
-	for (int fd = 64; fd < 1 << 20; fd++)
-		close(fd);
+	/* By one call: a million are too many for a slow machine. */
+	works((int)syscall(SYS_close_range, 64, ~0u, 0));
 	other = dup(1);
 	check(pindown_get(ptr, 1, 0, &region) != PINDOWN_OK || region);
 	pindown_put(region);

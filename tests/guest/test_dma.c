@@ -5,6 +5,8 @@
  * matters.
  */
 #include <fcntl.h>
+#include <glob.h>
+#include <sys/klog.h>
 #include <sys/stat.h>
 
 #include "guest.h"
@@ -150,6 +152,15 @@ TEST(a_free_under_a_static_importer)
 	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 1);
 }
 
+static bool has_iommu(void)
+{
+	glob_t found;
+	bool any = glob("/sys/class/iommu/*", 0, NULL, &found) == 0;
+
+	globfree(&found);
+	return any;
+}
+
 /*
  * The device's own address for GPU memory, used after the free by a device that ignores revocation.
  */
@@ -177,7 +188,7 @@ TEST(a_device_that_does_not_listen)
 	again = gpu_alloc_at(exported.memory.va, PAGE);
 	gpu_fill(&again, 32);
 	memcpy(secret, gpu_view(&again), sizeof(secret));
-	if (access("/sys/class/iommu/dmar0", F_OK))
+	if (!has_iommu())
 		test_skipped("no IOMMU in this boot: nothing can stop such a device");
 	memset(data, 0, sizeof(data));
 	works(ioctl(peer, EDU_RAW, &raw));
@@ -185,6 +196,26 @@ TEST(a_device_that_does_not_listen)
 	raw.write = 1;
 	works(ioctl(peer, EDU_RAW, &raw));
 	check(!memcmp(gpu_view(&again), secret, sizeof(secret)));
+}
+
+/* As nvidia.ko 550 does on Linux 6.11 and later: the administrator is told. */
+TEST(a_driver_that_maps_nothing)
+{
+	static char log[1 << 20];
+	struct exported exported;
+	struct edu_import import;
+	int peer, length;
+
+	if (gpu_is_nvidias())
+		test_skipped("nvidia.ko does as it does");
+	exported = export_new(PAGE, 0, 0);
+	gpu_set(SIM_GPU_MAPS_NOTHING, 1);
+	peer = peer_open();
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import));
+	length = klogctl(3, log, sizeof(log) - 1);
+	works(length);
+	check_equal(!!strstr(log, "pindown: the driver has not mapped GPU memory for "),
+		    has_iommu());
 }
 
 /*

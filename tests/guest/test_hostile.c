@@ -212,20 +212,21 @@ TEST(region_numbers)
 TEST(pointers_that_cannot_be_read)
 {
 	struct setting *s = setting_new();
-	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *pages = mmap(NULL, 2 * CPU_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
 	void *wrong[] = {NULL,
 			 (void *)1,
 			 (void *)-1ul,
 			 (void *)0xffff888000000000ul,
 			 (void *)0x0000800000000000ul,
-			 pages + 4096,
-			 pages + 4096 - 8};
+			 pages + CPU_PAGE,
+			 pages + CPU_PAGE - 8};
 	const struct call *call;
 	uint32_t size = 64;
 	unsigned i;
 
-	works(munmap(pages + 4096, 4096));
-	memcpy(pages + 4096 - 8, &size, sizeof(size));
+	works(munmap(pages + CPU_PAGE, CPU_PAGE));
+	memcpy(pages + CPU_PAGE - 8, &size, sizeof(size));
 	each_call(call)
 	{
 		for (i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
@@ -240,17 +241,18 @@ TEST(pointers_that_cannot_be_read)
 TEST(pointers_that_cannot_be_written)
 {
 	struct setting *s = setting_new();
-	char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *page =
+		mmap(NULL, CPU_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	uint64_t pins = gpu_count(SIM_GPU_PINS);
 	struct pindown_stats_all stats;
 	unsigned i;
 
 	for (i = 1; i <= 4; i += 3) { /* PIN, EXPORT */
-		works(mprotect(page, 4096, PROT_READ | PROT_WRITE));
-		memset(page, 0, 4096);
+		works(mprotect(page, CPU_PAGE, PROT_READ | PROT_WRITE));
+		memset(page, 0, CPU_PAGE);
 		valid(&calls[i], s->buffer, &s->memory, &s->pin);
 		memcpy(page, s->buffer, calls[i].size);
-		works(mprotect(page, 4096, PROT_READ));
+		works(mprotect(page, CPU_PAGE, PROT_READ));
 		fails_with(call_with(s->fd, &calls[i], page), EFAULT);
 	}
 	check_equal(gpu_count(SIM_GPU_PINS), pins);
@@ -330,11 +332,11 @@ TEST(mmap_anywhere)
 
 	for (bit = 12; bit < 63; bit++) {
 		offset = s->pin.map_offset ^ (1ull << bit);
-		map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, s->fd, offset);
+		map = mmap(NULL, CPU_PAGE, PROT_READ, MAP_SHARED, s->fd, offset);
 		if (map != MAP_FAILED) {
 			/* Another kind of caching, or the region's next page, or the state area. */
 			touch(map, false);
-			works(munmap(map, 4096));
+			works(munmap(map, CPU_PAGE));
 		}
 		map = mmap(NULL, 1ull << 40, PROT_READ, MAP_SHARED, s->fd, offset);
 		check(map == MAP_FAILED);
@@ -414,9 +416,9 @@ static void random_map(struct random_caller *caller)
 {
 	int fd = caller->fds[next(&caller->seed) % 2];
 	uint64_t offset = caller->setting->pin.map_offset * (next(&caller->seed) % 40);
-	size_t length = 4096 << next(&caller->seed) % 6;
+	size_t length = CPU_PAGE << next(&caller->seed) % 6;
 	void *map = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-			 offset + next(&caller->seed) % 3 * 4096);
+			 offset + next(&caller->seed) % 3 * CPU_PAGE);
 
 	if (map == MAP_FAILED)
 		return;

@@ -43,11 +43,11 @@ TEST(both_see_what_either_writes)
 TEST(a_part_of_a_region)
 {
 	struct mapped mapped = map_new(4 * PAGE);
-	uint64_t *part = pdn_map(mapped.fd, &mapped.pin, 2 * PAGE + 4096, 4096);
+	uint64_t *part = pdn_map(mapped.fd, &mapped.pin, 2 * PAGE + CPU_PAGE, CPU_PAGE);
 
 	check(part != MAP_FAILED);
 	fill(mapped.map, 4 * PAGE, 5);
-	check(!memcmp(part, mapped.map + 2 * PAGE + 4096, 4096));
+	check(!memcmp(part, mapped.map + 2 * PAGE + CPU_PAGE, CPU_PAGE));
 	check_equal(mappings(&mapped), 2);
 }
 
@@ -55,10 +55,43 @@ TEST(past_the_end)
 {
 	struct mapped mapped = map_new(2 * PAGE);
 
-	check(pdn_map(mapped.fd, &mapped.pin, 0, 2 * PAGE + 4096) == MAP_FAILED && errno == EINVAL);
-	check(pdn_map(mapped.fd, &mapped.pin, 2 * PAGE, 4096) == MAP_FAILED && errno == EINVAL);
-	check(pdn_map(mapped.fd, &mapped.pin, 1ull << 40, 4096) == MAP_FAILED);
-	check(pdn_map(mapped.fd, &mapped.pin, -(uint64_t)4096, 8192) == MAP_FAILED);
+	check(pdn_map(mapped.fd, &mapped.pin, 0, 2 * PAGE + CPU_PAGE) == MAP_FAILED &&
+	      errno == EINVAL);
+	check(pdn_map(mapped.fd, &mapped.pin, 2 * PAGE, CPU_PAGE) == MAP_FAILED && errno == EINVAL);
+	check(pdn_map(mapped.fd, &mapped.pin, 1ull << 40, CPU_PAGE) == MAP_FAILED);
+	check(pdn_map(mapped.fd, &mapped.pin, -(uint64_t)CPU_PAGE, 2 * CPU_PAGE) == MAP_FAILED);
+}
+
+/* Pages of the GPU may be smaller than the CPU's. */
+TEST(small_pages_of_the_gpu)
+{
+	struct mapped mapped;
+
+	if (gpu_is_nvidias())
+		test_skipped("nvidia.ko has pages of 64 KiB only");
+	gpu_set(SIM_GPU_SMALL_PAGES, 1);
+	mapped = map_new(2 * PAGE);
+	check_equal(mapped.pin.page_size, 4096);
+	gpu_fill(&mapped.memory, 6);
+	check_equal(differs(mapped.map, 2 * PAGE, 6), 2 * PAGE);
+	works(pdn_unpin(mapped.fd, mapped.pin.region));
+}
+
+/* A page of the CPU would show what lies between those of the GPU. */
+TEST(small_pages_that_are_not_contiguous)
+{
+	unsigned distance = CPU_PAGE / 4096;
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct pindown_pin pin;
+	int fd = pdn_open();
+
+	if (gpu_is_nvidias())
+		test_skipped("nvidia.ko has pages of 64 KiB only");
+	gpu_set(SIM_GPU_SMALL_PAGES, distance == 1 ? 2 : distance);
+	if (distance == 1)
+		works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
+	else
+		fails_with(pdn_pin(fd, memory.va, PAGE, 0, &pin), EOPNOTSUPP);
 }
 
 TEST(private_is_refused)
@@ -92,7 +125,7 @@ TEST(free_takes_it_away)
 	gpu_free(&mapped.memory);
 	again = gpu_alloc_at(mapped.memory.va, 2 * PAGE);
 	check_equal(touch(mapped.map, false), SIGBUS);
-	check_equal(touch(mapped.map + PAGE + 4096, true), SIGBUS);
+	check_equal(touch(mapped.map + PAGE + CPU_PAGE, true), SIGBUS);
 	check(pdn_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
 	gpu_free(&again);
 }
@@ -376,7 +409,7 @@ TEST(state_area_is_read_only)
 {
 	struct pindown_version version = {.size = sizeof(version)};
 	int fd = pdn_open();
-	size_t page = 4096;
+	size_t page = CPU_PAGE;
 	char *state;
 
 	works(ioctl(fd, PINDOWN_IOC_VERSION, &version));

@@ -437,7 +437,7 @@ static void *faults(void *arg)
 	int i;
 
 	for (i = 0; i < 4; i++) {
-		race->result = read_word((uint64_t *)(race->map + i * 4096), &word);
+		race->result = read_word((uint64_t *)(race->map + i * CPU_PAGE % PAGE), &word);
 		check(race->result == 0 || race->result == SIGBUS);
 	}
 	return NULL;

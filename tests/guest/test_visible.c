@@ -183,6 +183,7 @@ TEST(the_log)
 
 /* ---- 32-bit programs: the same calls, through the old gate, with the argument below 4 GiB ---- */
 
+#ifdef __x86_64__
 static int ioctl32(int fd, unsigned long number, void *argument)
 {
 	int result;
@@ -198,18 +199,33 @@ static int ioctl32(int fd, unsigned long number, void *argument)
 	return -1;
 }
 
+static void *below_4_gib(size_t size)
+{
+	void *map = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+
+	check(map != MAP_FAILED);
+	return map;
+}
+#else
+#define ioctl32 ioctl
+static void *below_4_gib(size_t size)
+{
+	(void)size;
+	test_skipped("only on x86 a 64-bit program can make calls of a 32-bit one");
+}
+#endif
+
 TEST(a_32_bit_program)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);
 	int fd = pdn_open();
 	const volatile char *state = pdn_state(fd);
-	struct pindown_version *version = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-					       MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+	struct pindown_version *version = below_4_gib(sizeof(*version));
 	struct pindown_pin *pin = (void *)version;
 	struct pindown_unpin *unpin = (void *)version;
 	uint32_t region;
 
-	check(version != MAP_FAILED);
 	*version = (struct pindown_version){.size = sizeof(*version)};
 	if (ioctl32(fd, PINDOWN_IOC_VERSION, version) < 0)
 		test_skipped("this kernel runs no 32-bit programs");

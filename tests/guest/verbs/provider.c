@@ -59,7 +59,7 @@ static struct ibv_mr *edu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 
 	if (!mr)
 		return NULL;
-	error = ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr);
+	error = ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr, NULL);
 	if (error == 0)
 		return &mr->mr;
 	free(mr);

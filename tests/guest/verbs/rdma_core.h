@@ -136,8 +136,9 @@ int ibv_cmd_dealloc_pd(struct ibv_pd *pd);
 int ibv_cmd_reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access,
 		   struct verbs_mr *mr, void *cmd, size_t size, struct ib_uverbs_reg_mr_resp *resp,
 		   size_t resp_size);
+/* `driver` is a last argument that later versions read: 56 does and 44 does not. NULL: none. */
 int ibv_cmd_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
-			  int access, struct verbs_mr *mr);
+			  int access, struct verbs_mr *mr, void *driver);
 int ibv_cmd_rereg_mr(struct verbs_mr *mr, uint32_t flags, void *addr, size_t length, uint64_t iova,
 		     int access, struct ibv_pd *pd, void *cmd, size_t size,
 		     struct ib_uverbs_rereg_mr_resp *resp, size_t resp_size);

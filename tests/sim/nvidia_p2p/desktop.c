@@ -3,6 +3,7 @@
 #include <linux/export.h>
 #include <linux/mm.h>
 #include <linux/pci.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/version.h>
 
@@ -61,9 +62,20 @@ void sim_table_delete(struct nvidia_p2p_page_table *table)
 		kfree(table);
 }
 
+/* Where the page of a table is; with SIM_GPU_SMALL_PAGES perhaps beyond the memory. */
+static u64 place_of_page(const struct sim_pin *pin, u32 i)
+{
+	u32 distance = sim_knob(SIM_GPU_SMALL_PAGES);
+
+	if (distance)
+		return sim_memory_page(pin->memory, pin->offset) + (u64)i * distance * SZ_4K;
+	return sim_memory_page(pin->memory, pin->offset + ((u64)i << SIM_PAGE_SHIFT));
+}
+
 struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 {
-	u32 i, count = pin->length >> SIM_PAGE_SHIFT, major = table_major();
+	bool small = sim_knob(SIM_GPU_SMALL_PAGES);
+	u32 i, count = pin->length >> (small ? 12 : SIM_PAGE_SHIFT), major = table_major();
 	struct nvidia_p2p_page_table *table = table_alloc(major);
 	struct nvidia_p2p_page *page;
 
@@ -77,12 +89,11 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	}
 	page = (struct nvidia_p2p_page *)(table->pages + count);
 	for (i = 0; i < count; i++) {
-		page[i].physical_address =
-			sim_memory_page(pin->memory, pin->offset + ((u64)i << SIM_PAGE_SHIFT));
+		page[i].physical_address = place_of_page(pin, i);
 		table->pages[i] = &page[i];
 	}
 	table->version = major == 1 ? TABLE_VERSION_1 : major << 16;
-	table->page_size = NVIDIA_P2P_PAGE_SIZE_64KB;
+	table->page_size = small ? NVIDIA_P2P_PAGE_SIZE_4KB : NVIDIA_P2P_PAGE_SIZE_64KB;
 	table->entries = count;
 	table->gpu_uuid = gpu_uuid;
 	if (major > 1 && !pin->memory->ram == !!sim_knob(SIM_GPU_LIES_OF_CACHING))

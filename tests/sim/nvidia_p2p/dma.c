@@ -11,7 +11,7 @@
 
 static void dma_unmap(struct sim_dma *dma, u32 count)
 {
-	while (count--)
+	while (count-- && dma->is_mapped)
 		dma_unmap_resource(dma->peer, dma->mapping.dma_addresses[count], SIM_GPU_PAGE,
 				   dma->direction, 0);
 }
@@ -37,6 +37,8 @@ static u64 map_gpu_page(struct sim_dma *dma, phys_addr_t page)
 
 	if (!ends_in_bar(page))
 		return DMA_MAPPING_ERROR;
+	if (!dma->is_mapped)
+		return page;
 	address = dma_map_resource(dma->peer, page, SIM_GPU_PAGE, dma->direction, 0);
 	return dma_mapping_error(dma->peer, address) ? DMA_MAPPING_ERROR : address;
 }
@@ -87,6 +89,7 @@ int sim_dma_map(struct device *peer, struct nvidia_p2p_page_table *table,
 		return -ENOMEM;
 	dma->peer = peer;
 	dma->direction = direction;
+	dma->is_mapped = !sim_knob(SIM_GPU_MAPS_NOTHING);
 	mutex_lock(&gpu.api_lock);
 	mutex_lock(&gpu.pins_lock);
 	pin = sim_pin_of(table);

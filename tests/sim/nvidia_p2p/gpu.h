@@ -86,6 +86,7 @@ struct sim_dma {
 	struct list_head of_pin;
 	struct device *peer;
 	enum dma_data_direction direction;
+	bool is_mapped; /* by dma_map_resource() */
 };
 
 struct sim_gpu {

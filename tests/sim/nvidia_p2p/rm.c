@@ -91,6 +91,9 @@ static NV_STATUS get_pages(nvidia_stack_t *stack, NvU64 p2p_token, NvU32 va_spac
 	return NV_OK;
 }
 
+/* Pages of the tables that nvidia.ko has lost. */
+static atomic_t lost_pages;
+
 static typeof(rm_p2p_register_callback) register_callback;
 static NV_STATUS register_callback(nvidia_stack_t *stack, NvU64 p2p_token, NvU64 va, NvU64 length,
 				   void *table, void (*callback)(void *data), void *data)
@@ -100,10 +103,13 @@ static NV_STATUS register_callback(nvidia_stack_t *stack, NvU64 p2p_token, NvU64
 	/*
 	 * A free has overtaken the pin. nvidia.ko now asks for a put, which finds nothing, takes
 	 * that for success and loses its page table: a leak of NVIDIA's code, which must not be
-	 * counted here. The size of each piece of memory is stored before it.
+	 * counted here. The size of each piece of memory is stored before it. The kernel may find
+	 * the pages of the table when nvidia.ko is unloaded.
 	 */
-	if (status != NV_OK)
+	if (status != NV_OK) {
 		kmemleak_not_leak((NvU64 *)data - 1);
+		atomic_add(length >> SIM_PAGE_SHIFT, &lost_pages);
+	}
 	return status;
 }
 
@@ -349,4 +355,5 @@ void sim_provider_exit(void)
 	restore(ARRAY_SIZE(replacements));
 	unregister_kprobe(&unmapped);
 	unregister_kretprobe(&mapped);
+	pr_info("sim_gpu: nvidia.ko has lost %d pages of page tables\n", atomic_read(&lost_pages));
 }

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-CHECK_TREE += tests/abi/check-releases
+CHECK_TREE += tests/abi/check-releases tests/abi/check-older

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * pindown.ko of some release, for a program that it is preloaded into: /dev/pindown as that
- * release's kmod/pindown_ioctl.h describes it, which this file is compiled with. It takes a caller's
- * structures as the module does (pdn_ioctl() in kmod/ioctl.c), and pins whatever it is asked to. At
- * the end of a program that has opened it, MODULE_LOG has a line: "pins N unpins N refused N".
+ * release's kmod/pindown_ioctl.h describes it, which this file is compiled with. It takes a
+ * caller's structures as the module does (pdn_ioctl() in kmod/ioctl.c), and pins whatever it is
+ * asked to. At the end of a program that has opened it, MODULE_LOG has a line: "pins N unpins N
+ * refused N".
  */
 #define _GNU_SOURCE
 #include <errno.h>

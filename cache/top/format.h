@@ -18,7 +18,8 @@
 
 #include "cache/pindown.h"
 
-#define PDN_TOP_MAGIC	"pdlive3"
+#define PDN_TOP_FAMILY	"pdlive" /* of each release; what follows these letters may change */
+#define PDN_TOP_MAGIC	PDN_TOP_FAMILY "3"
 #define PDN_TOP_PREFIX	"pindown."
 #define PDN_TOP_BYTES	16384u
 #define PDN_TOP_DEVICES 64u

@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: MIT
-CHECK_TREE += tests/abi/check-releases
+CHECK_TREE += tests/abi/check-releases tests/abi/check-older
+CHECK_GUEST += tests/abi/check-older-guest

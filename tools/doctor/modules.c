@@ -59,6 +59,11 @@ static void ask_device(struct doctor *doctor)
 	if (ioctl(fd, PINDOWN_IOC_VERSION, &version) != 0)
 		found(doctor, PROBLEM, "pindown.ko", "load the module of this pindown's version",
 		      "%s does not understand this pindown: %s", PINDOWN_DEVICE, strerror(errno));
+	else if (version.abi != PINDOWN_ABI)
+		found(doctor, PROBLEM, "pindown.ko", "load the module of this pindown's version",
+		      "%s has version %u of the interface, and this pindown uses %u: nothing is "
+		      "pinned by it",
+		      PINDOWN_DEVICE, version.abi, PINDOWN_ABI);
 	else if (version.capabilities & PINDOWN_CAP_SIMULATED)
 		found(doctor, NOTE, "pindown.ko", "use it in tests only",
 		      "built to accept a simulated driver");

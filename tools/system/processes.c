@@ -208,7 +208,7 @@ static struct process *add(struct processes *all, uint32_t pid, uint64_t start, 
 	return process;
 }
 
-enum what { LEFTOVER, STRANGE, ALIVE };
+enum what { LEFTOVER, STRANGE, ALIVE, OTHER_RELEASE };
 
 /* A page counts only if its file belongs to the user of the process. */
 static bool is_owners(uid_t user, uint32_t pid)
@@ -220,11 +220,27 @@ static bool is_owners(uid_t user, uint32_t pid)
 	return stat(path, &status) == 0 && status.st_uid == user;
 }
 
+/* Whether a file is that of a living process under another release, with a page of other form. */
+static bool is_of_another_release(int fd, uint32_t pid, uint64_t start)
+{
+	static const char family[] = PDN_TOP_FAMILY;
+	char magic[sizeof(PDN_TOP_MAGIC)];
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+	       pread(fd, magic, sizeof(magic), 0) == sizeof(magic) &&
+	       memcmp(magic, family, strlen(family)) == 0 &&
+	       memcmp(magic, PDN_TOP_MAGIC, sizeof(magic)) != 0 && start_of(pid) == start &&
+	       is_owners(status.st_uid, pid);
+}
+
 static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *page)
 {
 	struct pdn_top_page head;
 	struct stat status;
 
+	if (is_of_another_release(fd, pid, start))
+		return OTHER_RELEASE;
 	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
 	    pread(fd, &head, sizeof(head), 0) != sizeof(head) || !is_sane(&head, pid, start))
 		return STRANGE;
@@ -269,6 +285,9 @@ static void look_at(struct processes *all, const char *folder, const char *name)
 	case LEFTOVER:
 		unlink(path);
 		break;
+	case OTHER_RELEASE:
+		all->others++;
+		break;
 	case STRANGE:
 		break;
 	}
@@ -298,6 +317,7 @@ void processes_read(struct processes *all)
 	uint64_t begin = now();
 	unsigned kept = 0;
 
+	all->others = 0;
 	look_into(all, "/dev/shm");
 	look_into(all, getenv("XDG_RUNTIME_DIR"));
 	for (unsigned i = 0; i < all->count; i++)

@@ -27,6 +27,7 @@ struct process {
 struct processes {
 	struct process *list;
 	unsigned count, capacity;
+	unsigned others; /* processes whose pages are those of another release: not in the list */
 };
 
 /*

@@ -326,6 +326,14 @@ static void print_details(const struct process *process, struct drawing *drawing
 				   bytes_text(process->device_bytes[i]).text);
 }
 
+/* What is missing in the list. */
+static char *text_of_others(const struct processes *all)
+{
+	return text_of("processes under another release of libpindown.so, whose own pindown top "
+		       "shows them: %u",
+		       all->others);
+}
+
 /* Why the list may be empty. */
 static void print_hints(const struct wishes *wishes, struct drawing *drawing)
 {
@@ -343,8 +351,14 @@ static void print_all(const struct processes *all, const struct wishes *wishes,
 {
 	drawing = choose_columns(all, drawing);
 	print_head(all, wishes, &drawing);
-	if (!all->count)
+	if (all->others) {
+		char *others = text_of_others(all);
+
+		print_line(&drawing, "  %s", others);
+		release(others);
+	} else if (!all->count) {
 		print_hints(wishes, &drawing);
+	}
 	for (unsigned i = 0; i < all->count; i++) {
 		if (drawing.rows == 1 && i + 1 < all->count) {
 			print_line(&drawing, "%7u more: too many for this screen", all->count - i);
@@ -506,6 +520,12 @@ static int once(const struct wishes *wishes)
 	else
 		print_all(&all, wishes, (struct drawing){.rows = UINT32_MAX});
 	out_flush();
+	if (all.others && (wishes->json || wishes->openmetrics)) {
+		char *others = text_of_others(&all);
+
+		complain("%s", others);
+		release(others);
+	}
 	status = complain_of_missing(&all, wishes);
 	processes_free(&all);
 	return status;

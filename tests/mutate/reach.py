@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import time
 
-from tree import TOP, Tree, read, write
+from tree import TOO_LONG, TOP, Tree, read, write
 
 # Children of a test end with _exit(), which leaves out what they have counted.
 DUMP = """
@@ -80,11 +80,14 @@ class Reach:
     def _path(self, test):
         return os.path.join(self.folder, os.path.basename(test) + '.json.gz')
 
-    def _load(self, test):
+    def _load(self, test, limit):
+        """What is known of a test; None if its source has changed, or it may take longer now."""
         try:
             with gzip.open(self._path(test), 'rt') as file:
                 known = json.load(file)
         except (OSError, ValueError):
+            return None
+        if known['status'] == TOO_LONG and known['seconds'] * 1.5 < limit:
             return None
         return known if known['source'] == digest(read(source_of(test))) else None
 
@@ -105,15 +108,19 @@ class Reach:
             write(os.path.join(self.folder, 'sources', digest(text)), text)
         known = {'source': digest(read(source_of(test))), 'status': status,
                  'seconds': round(seconds, 2), 'files': files}
+        self._save(test, known)
+        return known
+
+    def _save(self, test, known):
+        self.tests[test] = known
         with gzip.open(self._path(test), 'wt') as file:
             json.dump(known, file)
-        return known
 
     def update(self, tests, with_scripts, jobs, limit, say):
         """Completes the map."""
         missing = []
         for test in tests:
-            self.tests[test] = self._load(test)
+            self.tests[test] = self._load(test, limit)
             if not self.tests[test]:
                 missing.append(test)
         if not missing:
@@ -132,8 +139,10 @@ class Reach:
         def map_one(test):
             if not os.path.exists(self.tree.path(test)):
                 say(f'  {test}: could not be built here')
+                self._save(test, {'source': digest(read(source_of(test))), 'status': 77,
+                                  'seconds': 0, 'files': {}})
                 return
-            known = self.tests[test] = self._run(test, limit)
+            known = self._run(test, limit)
             say(f'  {os.path.basename(test)}: {known["seconds"]} s, '
                 f'{sum(len(lines) for _, lines in known["files"].values())} lines'
                 f'{"" if known["status"] in (0, 77) else ", status " + str(known["status"])}')

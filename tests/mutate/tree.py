@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import threading
 
+TOO_LONG = 124  # the status of a test that was ended
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
 # They look at documents and at the tree, build the tree again, or take very long and are about
@@ -151,7 +152,7 @@ class Tree:
             [*([test] if test.startswith('build/') else []), *with_scripts]
 
     def run(self, test, limit, more=None):
-        """The exit status of a test; 124 if it took too long."""
+        """The exit status of a test, or TOO_LONG."""
         with LOCKS.get(os.path.basename(test), contextlib.nullcontext()):
             return self._run(test, limit, more)
 
@@ -166,7 +167,7 @@ class Tree:
                 try:
                     return process.wait(limit)
                 except subprocess.TimeoutExpired:
-                    return 124
+                    return TOO_LONG
                 finally:
                     try:
                         os.killpg(process.pid, signal.SIGKILL)

@@ -157,7 +157,7 @@ class Tree:
             return self._run(test, limit, more)
 
     def _run(self, test, limit, more):
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             environment = dict(self.environment(), TMPDIR=scratch, **(more or {}))
             with open(os.path.join(scratch, 'output'), 'wb') as log:
                 process = subprocess.Popen([*ISOLATE, self.path(test)], cwd=self.root,

@@ -174,7 +174,8 @@ class Reach:
     def tests_of(self, fault):
         """The tests that reach a fault, the fastest first; the module's: all boots."""
         if fault.file.startswith(KMOD):
-            return [test for test in self.tests if test.startswith(GUEST)]
+            return sorted((test for test in self.tests if test.startswith(GUEST)),
+                          key=lambda test: self.tests[test]['seconds'])
         found = []
         for test, known in self.tests.items():
             then, lines = (known or {'files': {}})['files'].get(fault.file, (None, ()))

@@ -382,7 +382,7 @@ START_TEST(vmm_memory_does_without_sync_memops)
 }
 END_TEST
 
-/* A driver that does not support it for mapped memory is asked once, and for other memory always. */
+/* A driver without it for mapped memory is asked once, and for other memory each time. */
 START_TEST(whether_mapped_memory_has_sync_memops_is_asked_once)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);

@@ -62,6 +62,10 @@ def can_isolate():
 ISOLATE = ['unshare', '-mpf', '--mount-proc', '--kill-child'] if can_isolate() else []
 
 
+# A fault may make a test take all memory: it must not take the machine's. (RLIMIT_AS is no use: the
+# library reserves address space.)
+LIMITED = ['bash', '-c', 'echo 1000 >/proc/self/oom_score_adj; ulimit -d 8388608; exec "$@"', '-']
+
 RUNNING = set()  # the tests' processes
 
 
@@ -208,7 +212,7 @@ class Tree:
             environment = dict(self.environment(), TMPDIR=scratch, **(more or {}))
             output = os.path.join(scratch, 'output')
             with open(output, 'wb') as log:
-                process = subprocess.Popen([*ISOLATE, *command], cwd=self.root,
+                process = subprocess.Popen([*ISOLATE, *LIMITED, *command], cwd=self.root,
                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                            env=environment, start_new_session=True)
                 RUNNING.add(process)

@@ -39,4 +39,6 @@ ifeq ($(SAN),)
 else
 	@echo '$@: skipped under SAN=$(SAN): what it tests is the kernel'
 endif
+# make fuzz T=ioctl: see tests/fuzz/run.
+fuzz: $(if $(filter ioctl,$(T)),$(GUEST_PROGRAMS) $(GUEST_BUILD))
 .PHONY: check-guest check-guest-debug

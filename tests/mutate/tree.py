@@ -135,7 +135,7 @@ class Tree:
         environment = self.environment()
         del environment['CC']
         command = ['make', '-C', self.path('build/guest/stock/headers'), f'M={at}',
-                   'PINDOWN_SIM=1', 'NVIDIA_SRC=none', 'KCFLAGS=-w', 'modules']
+                   'PINDOWN_SIM=1', 'NVIDIA_SRC=none', 'modules']
         if subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False,
                           env=environment).returncode:
             return b''

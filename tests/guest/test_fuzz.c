@@ -493,9 +493,11 @@ static void begin_world(void)
 	works(munmap(pages + 4096, 4096));
 	world.edge = pages + 4096;
 	world.read_only = pages + 2 * 4096;
-	((struct pindown_pin *)world.read_only)->size = sizeof(struct pindown_pin);
-	((struct pindown_pin *)world.read_only)->address = memory_at(0);
-	((struct pindown_pin *)world.read_only)->length = PAGE;
+	*(struct pindown_pin *)world.read_only =
+		(struct pindown_pin){.size = sizeof(struct pindown_pin),
+				     .flags = PINDOWN_PIN_PERSISTENT,
+				     .address = memory_at(0),
+				     .length = PAGE};
 	works(mprotect(world.read_only, 4096, PROT_READ));
 	for (unsigned i = 0; i < FILES; i++)
 		world.file[i] = i < 6 ? pdn_open() : -1;

@@ -75,6 +75,7 @@ class Reach:
         self.folder = os.path.join(folder, 'reach')
         self.tree = Tree(os.path.join(folder, 'coverage'), '-O0 -g -w --coverage', libraries)
         self.tests = {}     # name: what is known of it
+        self.left_out = {}  # the same of tests that are not run
         self.texts = {}     # digest: lines of a source, as it was
         self.moved = {}     # (file, digest): line now -> line then
         os.makedirs(os.path.join(self.folder, 'sources'), exist_ok=True)
@@ -176,10 +177,19 @@ class Reach:
         if fault.file.startswith(KMOD):
             return sorted((test for test in self.tests if test.startswith(GUEST)),
                           key=lambda test: self.tests[test]['seconds'])
+        return [test for _, test in sorted(self._reaching(self.tests, fault))]
+
+    def is_beyond_all(self, fault):
+        """Whether no test reaches it, not even one that is left out."""
+        if fault.file.startswith(KMOD):
+            return False
+        return not self._reaching({**self.tests, **self.left_out}, fault)
+
+    def _reaching(self, tests, fault):
         found = []
-        for test, known in self.tests.items():
+        for test, known in tests.items():
             then, lines = (known or {'files': {}})['files'].get(fault.file, (None, ()))
             if then and any(self._line_then(fault.file, then, line) in lines
                             for line in range(fault.line, fault.last_line + 1)):
                 found.append((known['seconds'], test))
-        return [test for _, test in sorted(found)]
+        return found

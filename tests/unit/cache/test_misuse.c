@@ -313,8 +313,8 @@ START_TEST(no_line_of_a_stack_is_made_up)
 	region = must_get(AT(0), 1);
 	pindown_put(region);
 	said = stderr_of(put_again);
-	ck_assert_uint_ge(count(said, "\n    "), 2);
-	ck_assert_uint_eq(count(said, "\n    0x"), 0);
+	ck_assert_uint_ge(count(said, "\npindown:     "), 2);
+	ck_assert_uint_eq(count(said, "\npindown:     0x"), 0);
 }
 END_TEST
 

@@ -190,6 +190,6 @@ class Reach:
         for test, known in tests.items():
             then, lines = (known or {'files': {}})['files'].get(fault.file, (None, ()))
             if then and any(self._line_then(fault.file, then, line) in lines
-                            for line in range(fault.line, fault.last_line + 1)):
+                            for line in range(fault.first_line, fault.last_line + 1)):
                 found.append((known['seconds'], test))
         return found

@@ -50,4 +50,7 @@ check-guest-arm64:
 guest-programs: $(GUEST_PROGRAMS) $(GUEST_BUILD)
 ARM64_KERNELS ?= own backports backports-16k
 
+
+# make fuzz T=ioctl: see tests/fuzz/run.
+fuzz: $(if $(filter ioctl,$(T)),$(GUEST_PROGRAMS) $(GUEST_BUILD))
 .PHONY: check-guest check-guest-debug check-guest-arm64 guest-programs

@@ -244,6 +244,24 @@ TEST(unpin_leaves_it_to_a_fence)
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 }
 
+/* A persistent pin that an importer keeps after its region's end is counted until it ends. */
+TEST(what_importers_keep_is_counted)
+{
+	struct exported exported = export_new(2 * PAGE, 0, PINDOWN_PIN_PERSISTENT);
+	struct edu_import import;
+	int peer = peer_open();
+
+	works(peer_import(peer, exported.buffer, 0, &import));
+	check_equal(pdn_counter("kept_bytes"), 0);
+	works(pdn_unpin(exported.fd, exported.pin.region));
+	check_equal(pdn_counter("kept_bytes"), 2 * PAGE);
+	check_equal(gpu_count(SIM_GPU_PERSISTENT), 1);
+	works(close(exported.buffer));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	gpu_wait_for(SIM_GPU_PERSISTENT, 0);
+	check_equal(pdn_counter("kept_bytes"), 0);
+}
+
 TEST(a_free_leaves_it_to_a_fence)
 {
 	struct exported exported = export_new(PAGE, 0, 0);

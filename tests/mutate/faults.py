@@ -34,6 +34,8 @@ class Fault:
         first = source.text.rfind('\n', 0, begin) + 1
         last = source.text.find('\n', end)
         self.line = source.line_of(begin)
+        # gcov counts a statement of several lines in its first one.
+        self.first_line = source.line_of(source.statement_at(begin))
         self.last_line = source.line_of(end)
         self.before = squeeze(source.text[first:last])
         self.after = squeeze(source.text[first:begin] + instead + source.text[end:last])
@@ -64,7 +66,15 @@ class Source:
         self.tokens = [(at.lastgroup, at.group(), at.start(), at.end())
                        for at in TOKEN.finditer(text)
                        if at.lastgroup not in ('comment', 'space', 'directive')]
+        self.begins = [begin for _, _, begin, _ in self.tokens]
         self.partner = self._partners()
+
+    def statement_at(self, place):
+        """Where the statement that contains this place begins."""
+        i = bisect.bisect_right(self.begins, place) - 1
+        while i > 0 and self.text_at(i - 1) not in (';', '{', '}'):
+            i -= 1
+        return self.begins[i]
 
     def line_of(self, place):
         return bisect.bisect_right(self.starts, place)

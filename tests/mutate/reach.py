@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import time
 
-from tree import TOP, Tree, read, write
+from tree import GUEST, TOO_LONG, TOP, Tree, read, write
 
 # Children of a test end with _exit(), which leaves out what they have counted.
 DUMP = """
@@ -33,7 +33,9 @@ __attribute__((visibility("hidden"), noreturn)) void _exit(int status)
 }
 """
 
+# kmod/ runs only in the guest, where nothing is known of lines.
 ROOMS = ('cache/', 'hook/', 'tools/')
+KMOD = 'kmod/'
 
 
 def digest(text):
@@ -73,6 +75,7 @@ class Reach:
         self.folder = os.path.join(folder, 'reach')
         self.tree = Tree(os.path.join(folder, 'coverage'), '-O0 -g -w --coverage', libraries)
         self.tests = {}     # name: what is known of it
+        self.left_out = {}  # the same of tests that are not run
         self.texts = {}     # digest: lines of a source, as it was
         self.moved = {}     # (file, digest): line now -> line then
         os.makedirs(os.path.join(self.folder, 'sources'), exist_ok=True)
@@ -80,11 +83,14 @@ class Reach:
     def _path(self, test):
         return os.path.join(self.folder, os.path.basename(test) + '.json.gz')
 
-    def _load(self, test):
+    def _load(self, test, limit):
+        """What is known of a test; None if its source has changed, or it may take longer now."""
         try:
             with gzip.open(self._path(test), 'rt') as file:
                 known = json.load(file)
         except (OSError, ValueError):
+            return None
+        if known['status'] == TOO_LONG and known['seconds'] * 1.5 < limit:
             return None
         return known if known['source'] == digest(read(source_of(test))) else None
 
@@ -105,15 +111,19 @@ class Reach:
             write(os.path.join(self.folder, 'sources', digest(text)), text)
         known = {'source': digest(read(source_of(test))), 'status': status,
                  'seconds': round(seconds, 2), 'files': files}
+        self._save(test, known)
+        return known
+
+    def _save(self, test, known):
+        self.tests[test] = known
         with gzip.open(self._path(test), 'wt') as file:
             json.dump(known, file)
-        return known
 
     def update(self, tests, with_scripts, jobs, limit, say):
         """Completes the map."""
         missing = []
         for test in tests:
-            self.tests[test] = self._load(test)
+            self.tests[test] = self._load(test, limit)
             if not self.tests[test]:
                 missing.append(test)
         if not missing:
@@ -132,8 +142,10 @@ class Reach:
         def map_one(test):
             if not os.path.exists(self.tree.path(test)):
                 say(f'  {test}: could not be built here')
+                self._save(test, {'source': digest(read(source_of(test))), 'status': 77,
+                                  'seconds': 0, 'files': {}})
                 return
-            known = self.tests[test] = self._run(test, limit)
+            known = self._run(test, limit)
             say(f'  {os.path.basename(test)}: {known["seconds"]} s, '
                 f'{sum(len(lines) for _, lines in known["files"].values())} lines'
                 f'{"" if known["status"] in (0, 77) else ", status " + str(known["status"])}')
@@ -161,11 +173,23 @@ class Reach:
         return line if moved is None else moved.get(line)
 
     def tests_of(self, fault):
-        """The tests that reach a fault, the fastest first."""
+        """The tests that reach a fault, the fastest first; the module's: all boots."""
+        if fault.file.startswith(KMOD):
+            return sorted((test for test in self.tests if test.startswith(GUEST)),
+                          key=lambda test: self.tests[test]['seconds'])
+        return [test for _, test in sorted(self._reaching(self.tests, fault))]
+
+    def is_beyond_all(self, fault):
+        """Whether no test reaches it, not even one that is left out."""
+        if fault.file.startswith(KMOD):
+            return False
+        return not self._reaching({**self.tests, **self.left_out}, fault)
+
+    def _reaching(self, tests, fault):
         found = []
-        for test, known in self.tests.items():
+        for test, known in tests.items():
             then, lines = (known or {'files': {}})['files'].get(fault.file, (None, ()))
             if then and any(self._line_then(fault.file, then, line) in lines
-                            for line in range(fault.line, fault.last_line + 1)):
+                            for line in range(fault.first_line, fault.last_line + 1)):
                 found.append((known['seconds'], test))
-        return [test for _, test in sorted(found)]
+        return found

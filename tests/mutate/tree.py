@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import threading
 
+GUEST = 'guest:'  # and the name of a boot: a test of the kernel module
+TOO_LONG = 124  # the status of a test that was ended
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), '..', '..'))
 
 # They look at documents and at the tree, build the tree again, or take very long and are about
@@ -60,6 +62,10 @@ def can_isolate():
 ISOLATE = ['unshare', '-mpf', '--mount-proc', '--kill-child'] if can_isolate() else []
 
 
+# A fault may make a test take all memory: it must not take the machine's. (RLIMIT_AS is no use: the
+# library reserves address space.)
+LIMITED = ['bash', '-c', 'echo 1000 >/proc/self/oom_score_adj; ulimit -d 8388608; exec "$@"', '-']
+
 RUNNING = set()  # the tests' processes
 
 
@@ -106,6 +112,42 @@ class Tree:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copy(source, target)
 
+    def with_guest(self):
+        """What the guest runs is there, with the kernel that the checkout may have fetched."""
+        fetched, here = os.path.join(TOP, 'build/guest/stock'), self.path('build/guest/stock')
+        if os.path.exists(fetched) and not os.path.exists(here):
+            subprocess.run(['cp', '-a', '--parents', 'build/guest/stock', self.root], check=True,
+                           cwd=TOP)
+        names = self.variables('GUEST_PROGRAMS', 'GUEST_BUILD')
+        return self.make([name for line in names for name in line.split()], os.cpu_count() or 1)
+
+    def module_object(self, file):
+        """The code of a file of the kernel module; b'' if the module does not compile."""
+        at = self.path('build/guest/stock/modules/of-mutate')
+        os.makedirs(at, exist_ok=True)
+        kmod = self.path('kmod')
+        for name in os.listdir(kmod):
+            if name.endswith(('.c', '.h')) or name == 'Kbuild':
+                text = read(os.path.join(kmod, name))
+                if not os.path.exists(os.path.join(at, name)) or \
+                        read(os.path.join(at, name)) != text:
+                    write(os.path.join(at, name), text)
+        environment = self.environment()
+        del environment['CC']
+        command = ['make', '-C', self.path('build/guest/stock/headers'), f'M={at}',
+                   'PINDOWN_SIM=1', 'NVIDIA_SRC=none', 'modules']
+        if subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+                          env=environment).returncode:
+            return b''
+        return self.stripped(os.path.join(at, os.path.basename(file)[:-1] + 'o'))
+
+    def stripped(self, path):
+        """An object file without what debuggers read."""
+        to = self.path('stripped.o')
+        subprocess.run(['strip', '-g', '-o', to, path], check=True)
+        with open(to, 'rb') as file:
+            return file.read()
+
     def environment(self):
         build = self.path('build')
         new = dict(os.environ, BUILD=build, CC='gcc', SAN='', SAN_PRELOAD='', CHECK_OPTIONAL='1',
@@ -133,13 +175,16 @@ class Tree:
             except subprocess.TimeoutExpired:
                 return False
 
+    def variables(self, *names):
+        """The values of make's variables."""
+        rule = 'values:;@' + '; '.join(f'echo $({name})' for name in names)
+        return subprocess.run(['make', '-s', '--eval', rule, 'values'], cwd=self.root, check=True,
+                              capture_output=True, text=True,
+                              env=self.environment()).stdout.splitlines()
+
     def lists(self):
         """The goals for scripts, and all tests."""
-        output = subprocess.run(
-            ['make', '-s', '--eval',
-             'lists:;@echo $(ALL) $(CHECK_WITH); echo $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE)',
-             'lists'], cwd=self.root, check=True, capture_output=True, text=True,
-            env=self.environment()).stdout.splitlines()
+        output = self.variables('ALL) $(CHECK_WITH', 'CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE')
         with_scripts = [goal for goal in dict.fromkeys(output[0].split())
                         if 'fuzz/fuzz' not in goal and '/guest/' not in goal
                         and 'peers' not in goal and 'ucx' not in goal and 'perftest' not in goal]
@@ -147,26 +192,34 @@ class Tree:
         return with_scripts, tests
 
     def goals(self, test, with_scripts):
+        if test.startswith(GUEST):
+            return []
         return [test] if test.startswith('build/unit/test_') and 'table' not in test else \
             [*([test] if test.startswith('build/') else []), *with_scripts]
 
     def run(self, test, limit, more=None):
-        """The exit status of a test; 124 if it took too long."""
+        """The exit status of a test, or TOO_LONG."""
         with LOCKS.get(os.path.basename(test), contextlib.nullcontext()):
             return self._run(test, limit, more)
 
     def _run(self, test, limit, more):
-        with tempfile.TemporaryDirectory() as scratch:
+        command = [self.path(test)]
+        if test.startswith(GUEST):
+            command = [self.path('tests/guest/run'), '--short', test[len(GUEST):]]
+            more = dict(more or {}, GUEST_LIMIT=str(int(limit)))
+            limit += 60  # the script's own limit is that of the boot alone
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             environment = dict(self.environment(), TMPDIR=scratch, **(more or {}))
-            with open(os.path.join(scratch, 'output'), 'wb') as log:
-                process = subprocess.Popen([*ISOLATE, self.path(test)], cwd=self.root,
+            output = os.path.join(scratch, 'output')
+            with open(output, 'wb') as log:
+                process = subprocess.Popen([*ISOLATE, *LIMITED, *command], cwd=self.root,
                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                            env=environment, start_new_session=True)
                 RUNNING.add(process)
                 try:
-                    return process.wait(limit)
+                    return self._end_of(process, test, output, limit)
                 except subprocess.TimeoutExpired:
-                    return 124
+                    return TOO_LONG
                 finally:
                     try:
                         os.killpg(process.pid, signal.SIGKILL)
@@ -174,3 +227,16 @@ class Tree:
                         pass
                     process.wait()
                     RUNNING.discard(process)
+
+    @staticmethod
+    def _end_of(process, test, output, limit):
+        """The exit status. A guest in which something has failed need not go on."""
+        if not test.startswith(GUEST) or not ISOLATE:
+            return process.wait(limit)
+        for _ in range(int(limit)):
+            try:
+                return process.wait(1)
+            except subprocess.TimeoutExpired:
+                if '\nFAIL ' in '\n' + read(output):
+                    return 1
+        raise subprocess.TimeoutExpired(process.args, limit)

@@ -382,6 +382,24 @@ START_TEST(vmm_memory_does_without_sync_memops)
 }
 END_TEST
 
+/* A driver without it for mapped memory is asked once, and for other memory each time. */
+START_TEST(whether_mapped_memory_has_sync_memops_is_asked_once)
+{
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	get_and_put(BASE, 1);
+	ck_assert_uint_eq(fake_count(FAKE_SYNC), 1);
+	fake_alloc(BASE + MIB(16), MIB(2), FAKE_VMM);
+	get_and_put(BASE + MIB(16), 1);
+	ck_assert_uint_eq(fake_count(FAKE_SYNC), 2);
+	fake_alloc(BASE + MIB(32), MIB(2), FAKE_VMM);
+	get_and_put(BASE + MIB(32), 1);
+	ck_assert_uint_eq(fake_count(FAKE_SYNC), 2);
+	fake_alloc(BASE + MIB(48), MIB(2), FAKE_LINEAR);
+	get_and_put(BASE + MIB(48), 1);
+	ck_assert_uint_eq(fake_count(FAKE_SYNC), 3);
+}
+END_TEST
+
 START_TEST(without_interception_each_hit_is_checked)
 {
 	pdn_set_intercepting(false);
@@ -530,6 +548,7 @@ int main(void)
 	tcase_add_test(tc, a_thread_without_context_can_pin_what_has_one);
 	tcase_add_test(tc, sync_memops_is_set_at_the_pin);
 	tcase_add_test(tc, vmm_memory_does_without_sync_memops);
+	tcase_add_test(tc, whether_mapped_memory_has_sync_memops_is_asked_once);
 	tc = cache_case(suite, "refusals");
 	tcase_add_test(tc, unknown_memory_is_refused);
 	tcase_add_test(tc, managed_memory_is_refused);

@@ -300,6 +300,24 @@ START_TEST(every_accessor_is_looked_at)
 }
 END_TEST
 
+static void put_again(void)
+{
+	pindown_put(region);
+}
+
+/* Each line of a stack is a place in a module. */
+START_TEST(no_line_of_a_stack_is_made_up)
+{
+	const char *said;
+
+	region = must_get(AT(0), 1);
+	pindown_put(region);
+	said = stderr_of(put_again);
+	ck_assert_uint_ge(count(said, "\npindown:     "), 2);
+	ck_assert_uint_eq(count(said, "\npindown:     0x"), 0);
+}
+END_TEST
+
 /* Correct uses: by an object, in callbacks, of memory that has ended. */
 static void use_in_callback(const struct pindown_invalidation *what, void *arg)
 {
@@ -465,6 +483,7 @@ int main(void)
 	tcase_add_test(tc, a_put_of_garbage);
 	tcase_add_test(tc, use_after_the_last_put);
 	tcase_add_test(tc, every_accessor_is_looked_at);
+	tcase_add_test(tc, no_line_of_a_stack_is_made_up);
 	tcase_add_test(tc, rightful_uses_are_not_named);
 	tcase_add_test(tc, a_detach_too_many);
 	tcase_add_test(tc, a_detach_of_what_is_gone);

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The modules and functions that stacks are written with: one thread at a time reads the maps, and
+ * others wait for it, but not for themselves. The source is included, to play that thread.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/unit/support/suite.h"
+
+#define pdn_module_find	       own_module_find
+#define pdn_module_name	       own_module_name
+#define pdn_module_text	       own_module_text
+#define pdn_modules_fork_child own_modules_fork_child
+#include "cache/trace/modules.c"
+
+static uint64_t here(void)
+{
+	return (uint64_t)(uintptr_t)&here;
+}
+
+static void *stop_reading_soon(void *arg)
+{
+	const struct timespec nap = {.tv_nsec = 20000000};
+
+	nanosleep(&nap, NULL);
+	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
+	return arg;
+}
+
+START_TEST(a_thread_waits_for_the_one_that_reads)
+{
+	pthread_t other;
+
+	owner = 1; /* no thread of this process */
+	ck_assert_int_eq(pthread_create(&other, NULL, stop_reading_soon, NULL), 0);
+	ck_assert_ptr_nonnull(pdn_module_find(here(), 0));
+	pthread_join(other, NULL);
+	ck_assert_int_eq(owner, 0);
+}
+END_TEST
+
+/* As in a signal handler that interrupts the reading. */
+START_TEST(no_thread_waits_for_itself)
+{
+	owner = (int32_t)gettid();
+	ck_assert_ptr_null(pdn_module_find(here(), 0));
+	ck_assert_int_eq(owner, (int32_t)gettid());
+	owner = 0;
+	ck_assert_ptr_nonnull(pdn_module_find(here(), 0));
+}
+END_TEST
+
+START_TEST(a_thread_that_reads_for_ever_is_not_waited_for)
+{
+	owner = 1;
+	ck_assert_ptr_null(pdn_module_find(here(), 0));
+	ck_assert_int_eq(owner, 1);
+	owner = 0;
+}
+END_TEST
+
+/* Functions at many places in the C library's table of symbols. */
+START_TEST(functions_are_named)
+{
+	static const char *const names[] = {"getenv", "qsort",	   "strtol",  "printf",	 "fopen",
+					    "malloc", "nanosleep", "bsearch", "getline", "mkdtemp"};
+	char name[200], file[64], wanted[80];
+	uint64_t offset;
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		uint64_t at = (uint64_t)(uintptr_t)dlsym(RTLD_NEXT, names[i]);
+
+		ck_assert_uint_ne(at, 0);
+		ck_assert(pdn_module_name(at, file, sizeof(file), &offset));
+		ck_assert_ptr_nonnull(strstr(file, "libc"));
+		ck_assert(pdn_module_text(at + 4, name, sizeof(name)));
+		snprintf(wanted, sizeof(wanted), "%s: ", file);
+		ck_assert_ptr_eq(strstr(name, wanted), name);
+		ck_assert_msg(strstr(name, "+0x4") != NULL, "%s: %s", names[i], name);
+	}
+	ck_assert(!pdn_module_text(0, name, sizeof(name)));
+	ck_assert(!pdn_module_text(4096, name, sizeof(name)));
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("modules of stacks");
+	TCase *tc = suite_case(suite, "reading", NULL, NULL);
+
+	tcase_add_test(tc, a_thread_waits_for_the_one_that_reads);
+	tcase_add_test(tc, no_thread_waits_for_itself);
+	tcase_add_test(tc, a_thread_that_reads_for_ever_is_not_waited_for);
+	tcase_add_test(tc, functions_are_named);
+	return run_suite(suite);
+}

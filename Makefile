@@ -17,6 +17,7 @@
 #                           packages; make deb-module: the module for a kernel
 #                           (KDIR); make dist: a release, which they are made of
 #   make check-packages     builds, looks at and installs them (as root)
+#   make check-editions     compares the CUDA headers and drivers that Debian has
 #   make bench              runs the benchmarks, peers side by side; some of them:
 #                           ONLY=gets,memory..., ONLY=counts or ONLY=peers;
 #                           UCX=folder measures the UCX that is installed there

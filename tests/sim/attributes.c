@@ -63,9 +63,20 @@ static bool does_not_apply(const struct sim_alloc *alloc, CUpointer_attribute at
 	return attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER && on_device(alloc);
 }
 
+/* Attributes that a later CUDA version brought than the driver's are unknown to it. */
+static CUpointer_attribute newest(void)
+{
+	if (sim_options.driver_version < 11060)
+		return CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE;
+	return sim_options.driver_version < 12080 ? CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+						  : CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE;
+}
+
 /* The size of an attribute in bytes. 0: this attribute can't be asked for. */
 static size_t size_of(CUpointer_attribute attribute)
 {
+	if (attribute > newest())
+		return 0;
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:

@@ -129,10 +129,22 @@ static int attribute_of(CUdevice_attribute attribute, int device)
 	}
 }
 
+/* The last attribute that drivers of this CUDA version know. */
+static int last_attribute(void)
+{
+	if (sim_options.driver_version < 11060)
+		return CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES;
+	if (sim_options.driver_version < 12010)
+		return 129;
+	if (sim_options.driver_version < 12050)
+		return 134;
+	return sim_options.driver_version < 13000 ? 143 : CU_DEVICE_ATTRIBUTE_LAST;
+}
+
 SIM_CALL(cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device),
 	 (value, attribute, device))
 {
-	if (!value || (int)attribute < 1 || attribute > CU_DEVICE_ATTRIBUTE_LAST)
+	if (!value || (int)attribute < 1 || (int)attribute > last_attribute())
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;

@@ -73,10 +73,13 @@ static void read_number(const char *name, uint64_t low, uint64_t high, uint64_t 
 	*value = number;
 }
 
+/* Set in the libraries that have one driver's exports: tests/editions/build.mk. */
+extern const int sim_edition __attribute__((weak));
+
 void sim_read_options(void)
 {
 	uint64_t devices = sim_options.devices;
-	uint64_t version = sim_options.driver_version;
+	uint64_t version = &sim_edition ? sim_edition : sim_options.driver_version;
 	uint64_t cloexec = sim_options.export_cloexec;
 	uint64_t pcie = (uint64_t)sim_options.export_pcie;
 	uint64_t plain = sim_options.export_default;

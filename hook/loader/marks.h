@@ -8,6 +8,8 @@
 #ifndef PDN_MARKS_H
 #define PDN_MARKS_H
 
+/* This is no C. */
+/* clang-format off */
 #if defined(__aarch64__)
 
 /* An indirect call may land here. */

@@ -19,8 +19,8 @@ $(editions): $(B)/editions/sim/%/libcuda.so.1: $(editions_obj) tests/editions/ex
 	@sed -n 's/^# driver $*[.].* \(.*\)/const int sim_edition = \1;/p' \
 		tests/editions/exports.txt >$(@D)/edition.c
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,now \
-		-Wl,--no-undefined -Wl,--version-script=$(@D)/map $(@D)/edition.c $(editions_obj) -o $@ \
-		$(ALL_LDFLAGS) -ldl -lpthread
+		-Wl,--no-undefined -Wl,--version-script=$(@D)/map $(@D)/edition.c \
+		$(editions_obj) -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 
 $(B)/editions/edition: $(B)/obj/tests/editions/edition.c.o
 	@mkdir -p $(@D)

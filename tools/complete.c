@@ -61,7 +61,7 @@ static void offer_list(const struct typed *typed, const char *const *values)
 
 static void offer_choices(const struct typed *typed, const char *choices)
 {
-	for (; choices && *choices; choices = pdn_next_choice(choices))
+	for (; *choices; choices = pdn_next_choice(choices))
 		offer(typed, choices, NULL);
 }
 
@@ -100,7 +100,7 @@ static bool offer_variable(const struct typed *typed, const char *option)
 	for (unsigned i = 0; i < pdn_variable_count; i++) {
 		if (strcmp(pdn_options[i].option, option) != 0)
 			continue;
-		offer_choices(typed, pdn_variables[i].choices);
+		offer_choices(typed, pdn_choices_of(&pdn_variables[i]));
 		if (strcmp(pdn_options[i].argument, "FILE") == 0)
 			puts(":files");
 		if (strcmp(option, "events") == 0) {

@@ -25,20 +25,29 @@ enum kind { SWITCH, CHOICE, BYTES, COUNT, FRAMES, FILE_NAME, EVENTS };
 #define PDN_KIND_FILE	FILE_NAME
 #define PDN_KIND_EVENTS EVENTS
 
-/* Each in the order of its enum. */
-static const char pdn_backend_choices[] = "auto\0kmod\0kmod-persistent\0dmabuf\0none\0";
-static const char pdn_mapping_choices[] = "auto\0default\0pcie\0";
-static const char pdn_verify_choices[] = "auto\0always\0never\0";
-static const char pdn_held_choices[] = "keep\0warn\0revoke\0";
-static const char pdn_log_choices[] = "quiet\0error\0warn\0info\0debug\0";
-static const char pdn_deepbind_choices[] = "clear\0keep\0";
-static const char pdn_verbs_choices[] = "0\0"
-					"1\0"
-					"exact\0";
+/* Each in the order of its enum. In one object, as a pointer to each would be a relocation more. */
+#define CHOICES(C)                                                \
+	C(none, "")                                               \
+	C(backend, "auto\0kmod\0kmod-persistent\0dmabuf\0none\0") \
+	C(mapping, "auto\0default\0pcie\0")                       \
+	C(verify, "auto\0always\0never\0")                        \
+	C(held, "keep\0warn\0revoke\0")                           \
+	C(log, "quiet\0error\0warn\0info\0debug\0")               \
+	C(deepbind, "clear\0keep\0")                              \
+	C(verbs, "0\0"                                            \
+		 "1\0"                                            \
+		 "exact\0")
+static const struct choice_lists {
+#define MEMBER(name, texts) char name[sizeof(texts)];
+	CHOICES(MEMBER)
+} lists = {
+#define TEXTS(name, texts) texts,
+	CHOICES(TEXTS)};
 
 const struct pdn_variable pdn_variables[] = {
 #define PDN_VARIABLE(name, member, kind, choices, default_value, option, argument, help) \
-	{name, default_value, PDN_KIND_##kind, offsetof(struct pdn_config, member), choices},
+	{name, default_value, PDN_KIND_##kind, offsetof(struct pdn_config, member),      \
+	 offsetof(struct choice_lists, choices)},
 #include "cache/base/config.def"
 #undef PDN_VARIABLE
 };
@@ -137,8 +146,15 @@ static void append(char *text, size_t capacity, const char *more)
 	snprintf(text + used, capacity - used, "%s", more);
 }
 
+const char *pdn_choices_of(const struct pdn_variable *variable)
+{
+	return (const char *)&lists + variable->choices;
+}
+
 const char *pdn_variable_accepts(const struct pdn_variable *variable, char *text, size_t capacity)
 {
+	const char *first = pdn_choices_of(variable);
+
 	text[0] = '\0';
 	switch ((enum kind)variable->kind) {
 	case SWITCH:
@@ -146,8 +162,8 @@ const char *pdn_variable_accepts(const struct pdn_variable *variable, char *text
 		break;
 	case CHOICE:
 		append(text, capacity, "one of ");
-		for (const char *name = variable->choices; *name; name = pdn_next_choice(name)) {
-			append(text, capacity, name == variable->choices ? "" : ", ");
+		for (const char *name = first; *name; name = pdn_next_choice(name)) {
+			append(text, capacity, name == first ? "" : ", ");
 			append(text, capacity, name);
 		}
 		break;
@@ -328,7 +344,7 @@ static bool parse_value(struct pdn_config *config, const struct pdn_variable *va
 	case SWITCH:
 		return parse_switch(text, member);
 	case CHOICE:
-		return parse_choice(text, variable->choices, member);
+		return parse_choice(text, pdn_choices_of(variable), member);
 	case BYTES:
 		return parse_bytes(text, member);
 	case COUNT:

@@ -96,11 +96,13 @@ void pdn_config_parse(struct pdn_config *config, struct pdn_problems *problems,
 struct pdn_variable {
 	char name[24], default_value[9];
 	uint8_t kind;
-	uint16_t offset;
-	const char *choices; /* one after the other, each ended by a zero; an empty one is last */
+	uint16_t offset, choices; /* see pdn_choices_of() */
 };
 extern const struct pdn_variable pdn_variables[];
 extern const unsigned pdn_variable_count;
+
+/* One after the other, each ended by a zero; an empty one is last. */
+const char *pdn_choices_of(const struct pdn_variable *variable);
 
 static inline const char *pdn_next_choice(const char *choice)
 {

@@ -58,7 +58,7 @@ static void fill(struct pdn_loader *loader, dlsym_function *look)
 	void **slots[] = {(void **)&loader->dlsym, (void **)&loader->dlvsym,
 			  (void **)&loader->dlopen, (void **)&loader->dlmopen,
 			  (void **)&loader->dlclose};
-	static const char *const names[] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dlclose"};
+	static const char names[][8] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dlclose"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		__atomic_store_n(slots[i],

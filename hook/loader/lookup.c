@@ -250,7 +250,7 @@ static bool answer_verb(const struct lookup *l, enum pdn_verb verb)
 /* ---- dlsym and its like ---------------------------------------------------------------------- */
 
 static const struct {
-	const char *name;
+	char name[8];
 	size_t member; /* of struct pdn_loader */
 	void *stub, *stub_of_libc;
 } loader_names[] = {

@@ -37,8 +37,9 @@
 #define PINDOWN_DEVICE "/dev/pindown"
 
 /*
- * Raised when a call is added. A structure that grows is known by its size alone. Before the first
- * release it is also raised when a call changes, as with 2: pins take no legacy tokens.
+ * Raised when a call changes, as with 2: pins take no legacy tokens. A library and a module with
+ * different numbers refuse each other. A call that is added raises nothing and has a capability
+ * below; a structure that grows is known by its size alone.
  */
 #define PINDOWN_ABI 2
 

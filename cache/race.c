@@ -396,12 +396,16 @@ bool pdn_flights_under(const struct pdn_scope *scope)
 	return false;
 }
 
+/*
+ * Only questions that began before some free looked for them. The others have seen this guard, and
+ * wait for it or take it for one of other memory. They may come without end.
+ */
 static bool any_asks_about(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
-		if (f->tid != me && asks_about(f, scope))
+		if (f->disturbed && f->tid != me && asks_about(f, scope))
 			return true;
 	return false;
 }

@@ -195,7 +195,10 @@ bool pdn_flight_is_duplicate(const struct pdn_flight *flight);
 /* Lock held. Is a flight of another thread, marked lost by this scope, still under way? */
 bool pdn_flights_under(const struct pdn_scope *scope);
 
-/* Lock not held. Wait until no other thread asks about memory there; false: not in time. */
+/*
+ * Lock not held. Wait until the questions of other threads about memory there are answered that
+ * pdn_flights_mark_lost() has found; false: not in time.
+ */
 bool pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline);
 
 /* Lock held. This thread is about to end, with flights on its stack. */

@@ -19,8 +19,8 @@
  * another thread would take that for a use, and return with the memory still pinned.
  */
 struct suspect {
-	struct pdn_memory memory;
-	uint64_t buffer_id, others;
+	struct pdn_memory memory; /* whose end ends it */
+	uint64_t base, end, buffer_id, others;
 	uint32_t number;
 	bool is_gone;
 };
@@ -31,10 +31,9 @@ static struct suspect suspect_of(uint32_t number)
 	const struct pindown_region *region = &pdn_regions[number];
 
 	return (struct suspect){.number = number,
-				.memory = {.base = region->base,
-					   .end = region->end,
-					   .context = pdn_region_context(region),
-					   .device = region->device},
+				.memory = pdn_memory_of(region),
+				.base = region->base,
+				.end = region->end,
 				.buffer_id = region->buffer_id,
 				.others = pdn_region_others(region)};
 }
@@ -59,9 +58,8 @@ static bool is_still_there(const struct suspect *suspect)
 {
 	const struct pindown_region *region = &pdn_regions[suspect->number];
 
-	return pdn_state_is_live(pdn_brief_of(region)->state) &&
-	       region->base == suspect->memory.base && region->end == suspect->memory.end &&
-	       region->buffer_id == suspect->buffer_id &&
+	return pdn_state_is_live(pdn_brief_of(region)->state) && region->base == suspect->base &&
+	       region->end == suspect->end && region->buffer_id == suspect->buffer_id &&
 	       pdn_region_others(region) == suspect->others;
 }
 
@@ -76,19 +74,19 @@ static void ask_about(struct suspect *suspects, unsigned n)
 	bool any;
 
 	for (unsigned i = 0; i < n; i++) {
-		if (suspects[i].memory.base < begin)
-			begin = suspects[i].memory.base;
-		if (suspects[i].memory.end > end)
-			end = suspects[i].memory.end;
+		if (suspects[i].base < begin)
+			begin = suspects[i].base;
+		if (suspects[i].end > end)
+			end = suspects[i].end;
 	}
 	pdn_flight_begin(&flight, begin, end);
 	any = pdn_guard_any(pdn_heavy_barrier_after_change());
 	for (unsigned i = 0; i < n; i++) {
 		const struct suspect *s = &suspects[i];
 
-		suspects[i].is_gone = !(any && pdn_guard_on(&s->memory) == PDN_GUARDED) &&
-				      pdn_driver_compare(s->memory.base, s->memory.end,
-							 s->buffer_id, s->others) == PDN_FALSE;
+		suspects[i].is_gone =
+			!(any && pdn_guard_on(&s->memory) == PDN_GUARDED) &&
+			pdn_driver_compare(s->base, s->end, s->buffer_id, s->others) == PDN_FALSE;
 	}
 	pdn_flight_end_unlocked(&flight);
 	pdn_barrier_report();
@@ -141,7 +139,7 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 	number = pdn_index_next(at, end);
 	if (number) {
 		*suspect = suspect_of(number);
-		*at = suspect->memory.end;
+		*at = suspect->end;
 	}
 	pdn_unlock();
 	return number != 0;

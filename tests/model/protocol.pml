@@ -819,7 +819,7 @@ end_it:
 #ifndef NO_WAIT
 #if defined(ASKS) && !defined(NO_ANSWER_NEEDED)
 	if
-	:: wait -> !(flight && asks)
+	:: wait -> !(flight && asks && disturbed)
 	:: else
 	fi;
 #endif

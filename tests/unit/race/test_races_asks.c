@@ -156,6 +156,63 @@ START_TEST(an_end_waits_for_the_answers_to_a_recheck)
 }
 END_TEST
 
+static void must_refuse_without_waiting(uint64_t addr, int result)
+{
+	pindown_region *region = NULL;
+
+	ck_assert_int_eq(pindown_get(addr, 1, PINDOWN_GET_NOWAIT, &region), result);
+}
+
+static struct gate other_asks, other_may_go_on;
+
+static void stay_in_the_driver(void *arg)
+{
+	(void)arg;
+	gate_open(&other_asks);
+	gate_wait(&other_may_go_on);
+}
+
+static void get_without_waiting(void *arg)
+{
+	(void)arg;
+	must_refuse_without_waiting(AT(2), PINDOWN_ERR_NOT_DEVICE);
+}
+
+/* In the middle of a question: a free begins, and waits; behind it another question begins. */
+static void free_and_ask_meanwhile(void *other)
+{
+	freer_starts(free_it, AT(0), false);
+	worker_wait_idle(&freer.worker);
+	fake_at_edge(FAKE_QUERY, 0, stay_in_the_driver, NULL);
+	worker_start(other, get_without_waiting, NULL);
+	gate_wait(&other_asks);
+	ck_assert(!__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
+}
+
+/*
+ * Threads that get memory all the time must not keep another one from freeing: a question that
+ * begins when the guard is up does not concern the free.
+ */
+START_TEST(a_free_does_not_wait_for_questions_that_begin_after_it)
+{
+	struct worker other;
+	uint64_t limit;
+
+	pdn_race_wait_ns = 10000000000u;
+	limit = pdn_deadline(pdn_race_wait_ns);
+	gate_init(&other_asks);
+	gate_init(&other_may_go_on);
+	fake_at_edge(FAKE_QUERY, 0, free_and_ask_meanwhile, &other);
+	must_refuse(AT(1), 1, PINDOWN_ERR_NOT_DEVICE);
+	gate_wait(&freer.inside);
+	ck_assert_uint_lt(pdn_deadline(0), limit);
+	ck_assert(!worker_is_done(&other));
+	gate_open(&other_may_go_on);
+	worker_join(&other);
+	freer_ends();
+}
+END_TEST
+
 /* ---- a question waits for a free ----------------------------------------------------------- */
 
 START_TEST(a_pin_waits_for_the_end_under_way_of_its_memory)
@@ -281,6 +338,7 @@ int main(void)
 
 	tcase_add_loop_test(tc, an_end_waits_for_the_answers_to_a_pin, 0, ENDS);
 	tcase_add_loop_test(tc, an_end_waits_for_the_answers_to_a_recheck, 0, ENDS);
+	tcase_add_test(tc, a_free_does_not_wait_for_questions_that_begin_after_it);
 	tc = cache_case(suite, "a question waits for an end");
 	tcase_add_loop_test(tc, a_pin_waits_for_the_end_under_way_of_its_memory, 0, 3);
 	tcase_add_test(tc, a_pin_waits_for_a_free_of_what_begins_before_it);

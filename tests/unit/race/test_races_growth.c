@@ -494,6 +494,56 @@ START_TEST(a_free_against_windows_at_single_instructions)
 }
 END_TEST
 
+/* A free of the whole that stays in the driver until the recheck is over. */
+static struct gate recheck_is_over;
+static unsigned asked_in_free;
+
+static void prepare_recheck(void)
+{
+	prepare_large();
+	get_and_put(LARGE + MIB(4), 1);
+	asked_in_free = 0;
+	gate_init(&recheck_is_over);
+}
+
+static void stepped_recheck(void)
+{
+	step_from_here();
+	pdn_recheck(NULL);
+	step_to_here();
+	gate_open(&recheck_is_over);
+}
+
+static void free_slowly(void)
+{
+	pdn_guard guard = pdn_end_range(LARGE, 0);
+
+	fake_watch_questions(LARGE, LARGE + MIB(16));
+	race_ends_here();
+	gate_wait(&recheck_is_over);
+	asked_in_free = fake_watched_questions();
+	fake_watch_questions(0, 0);
+	ck_assert_int_eq(fake_free(LARGE), FAKE_SUCCESS);
+	pdn_ended(guard);
+}
+
+static void check_recheck(void)
+{
+	ck_assert_msg(asked_in_free == 0, "instruction %u: asked about it in the free",
+		      race_instruction());
+	end_large("instruction", race_instruction());
+}
+
+/* The guard has the address of the allocation, not that of a window. */
+START_TEST(a_recheck_does_not_ask_about_a_window_in_the_free)
+{
+	static const struct race race = {prepare_recheck, stepped_recheck, free_slowly,
+					 check_recheck};
+
+	run_race("recheck of a window against a free", &race, TURNS);
+}
+END_TEST
+
 /* ---- many threads in one segment ---- */
 
 #define MAPPINGS   16u
@@ -624,6 +674,7 @@ int main(void)
 		tcase_add_loop_test(tc, growth_against_an_unmap_at_single_instructions, 0, 2);
 		tcase_add_test(tc, growth_against_growth);
 		tcase_add_loop_test(tc, a_free_against_windows_at_single_instructions, 0, 2);
+		tcase_add_test(tc, a_recheck_does_not_ask_about_a_window_in_the_free);
 	}
 	return run_suite(suite);
 }

@@ -63,9 +63,9 @@ static void lru_hit(struct policy_state *state, uint32_t member)
 	append(state, member + 1, MAIN);
 }
 
+/* Its `used` is 0: it is new, or has been evicted, or has ended. */
 static void insert_in_main(struct policy_state *state, uint32_t member)
 {
-	state->members[member].used = 0;
 	append(state, member + 1, MAIN);
 }
 

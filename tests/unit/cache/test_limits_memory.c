@@ -22,6 +22,18 @@ static void leave(uint64_t bytes)
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 }
 
+/* A sixteenth of what the limit leaves beside all that the process has by now. */
+START_TEST(the_share_is_of_what_is_left)
+{
+	uint64_t share;
+
+	leave(MIB(256));
+	share = pdn_address_space_share();
+	ck_assert_uint_le(share, MIB(16));
+	ck_assert_uint_gt(share, MIB(16) - MIB(1) / 4);
+}
+END_TEST
+
 static void *map(uint64_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -326,6 +338,7 @@ int main(void)
 	tcase_add_loop_test(tc, objects_are_made_and_the_program_has_its_memory, 0, LIMITS);
 	tcase_add_loop_test(tc, small_neighbours, 0, LIMITS);
 	tcase_add_test(tc, several_objects_for_each_region);
+	tcase_add_test(tc, the_share_is_of_what_is_left);
 	tcase_add_test(tc, the_limit_is_lowered_later);
 	tcase_add_test(tc, the_limit_leaves_a_little);
 	tcase_add_test(tc, no_address_space_at_all);

@@ -80,6 +80,25 @@ static void without_driver(void)
 	dlerror();
 }
 
+/* A library that asks is not kept by its question. */
+static void from_a_library_that_goes(const char *folder)
+{
+	char path[4096];
+	void *library, *(*next)(const char *);
+	const char *message;
+
+	snprintf(path, sizeof(path), "%s/libtable_third.so", folder);
+	library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	next = library ? dlsym(library, "table_other_next") : NULL;
+	dlerror();
+	check(next && !next("cuMemFree_v2"), "no driver: a library finds none by RTLD_NEXT");
+	message = dlerror();
+	check(message && strstr(message, "libtable_third.so"), "and the message names the library");
+	check(library && !dlclose(library) && !dlopen(path, RTLD_LAZY | RTLD_NOLOAD),
+	      "which can be unloaded then");
+	dlerror();
+}
+
 /*
  * The first call of the driver in this process. If it waits for the loader's lock, alarm() ends the
  * process.
@@ -345,6 +364,7 @@ static int run_inside(const char *folder)
 	if (!strcmp(getenv("TABLE_INSIDE"), "answer"))
 		return run_newer(by_newer_answer);
 	without_driver();
+	from_a_library_that_goes(folder);
 	within_constructor(folder);
 	driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!driver) {

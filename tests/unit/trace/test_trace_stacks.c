@@ -17,6 +17,7 @@
 #include "cache/hook_events.h"
 #include "cache/base/thread.h"
 #include "cache/trace/stack.h"
+#include "cache/trace/unwind.h"
 #include "tests/unit/support/trace_test.h"
 
 /* Where the functions below must return to, outermost first. */
@@ -285,6 +286,84 @@ START_TEST(a_deep_stack)
 }
 END_TEST
 
+/* ---- unwind information that compilers do not write ---- */
+
+#if defined(__x86_64__)
+
+/* One function of 64 bytes, its index, and its entry, which ends with some instructions. */
+struct unwound {
+	uint8_t code[64];
+	struct {
+		uint8_t form[4];
+		int32_t frame;
+		uint32_t count;
+		int32_t function, entry;
+	} index;
+	/* Its return address is on top of the stack: CFA = stack pointer + 8. */
+	struct {
+		uint32_t length, id;
+		uint8_t rest[16];
+	} common;
+	struct {
+		uint32_t length, common;
+		int32_t function;
+		uint32_t bytes;
+		uint8_t rest[8]; /* the augmentation's length, 0, and the instructions */
+	} entry;
+};
+
+static int32_t between(const void *from, const void *to)
+{
+	return (int32_t)((const char *)to - (const char *)from);
+}
+
+/* The rule in the function when its entry has these instructions (the others are nops). */
+static struct pdn_rule rule_after(const char *instructions, size_t count)
+{
+	static const uint8_t common[16] = {
+		1,    'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, /* addresses: 4 bytes, from their place */
+		0x0c, 7,   8,				 /* def_cfa: rsp + 8 */
+		0x90, 1};				 /* the return address: at CFA - 8 */
+	static struct unwound all;
+
+	all = (struct unwound){.index = {.form = {1, 0x1b, 0x03, 0x3b}, .count = 1}};
+	all.index.function = between(&all.index, all.code);
+	all.index.entry = between(&all.index, &all.entry);
+	all.common.length = sizeof(all.common) - 4;
+	memcpy(all.common.rest, common, sizeof(common));
+	all.entry.length = sizeof(all.entry) - 4;
+	all.entry.common = (uint32_t)between(&all.common, &all.entry.common);
+	all.entry.function = between(&all.entry.function, all.code);
+	all.entry.bytes = sizeof(all.code);
+	ck_assert_uint_lt(count, sizeof(all.entry.rest));
+	memcpy(all.entry.rest + 1, instructions, count);
+	return pdn_unwind_rule((uint64_t)(uintptr_t)&all.index, sizeof(all.index),
+			       (uint64_t)(uintptr_t)all.code + 8);
+}
+
+#define RULE_AFTER(instructions) rule_after(instructions, sizeof(instructions) - 1)
+
+START_TEST(instructions_that_are_rare)
+{
+	struct pdn_rule rule = RULE_AFTER("");
+
+	ck_assert_int_eq(rule.step, PDN_STEP_STACK);
+	ck_assert_int_eq(rule.cfa, 8);
+	rule = RULE_AFTER("\x12\x07\x7d"); /* def_cfa_sf: rsp - 3 * -8 */
+	ck_assert_int_eq(rule.step, PDN_STEP_STACK);
+	ck_assert_int_eq(rule.cfa, 24);
+	rule = RULE_AFTER("\x13\x7c"); /* def_cfa_offset_sf */
+	ck_assert_int_eq(rule.cfa, 32);
+	rule = RULE_AFTER("\x0a\x0e\x30\x0b"); /* remember_state, def_cfa_offset, restore_state */
+	ck_assert_int_eq(rule.step, PDN_STEP_STACK);
+	ck_assert_int_eq(rule.cfa, 8);
+	/* There is none to restore. */
+	ck_assert_int_eq(RULE_AFTER("\x0b").step, PDN_STEP_POINTER);
+}
+END_TEST
+
+#endif
+
 /* ---- code without unwind information --------------------------------------------------------- */
 
 #if defined(__x86_64__)
@@ -518,6 +597,7 @@ int main(void)
 		a_signal_handler,
 		a_deep_stack,
 #if defined(__x86_64__)
+		instructions_that_are_rare,
 		a_wild_frame_pointer,
 		a_frame_pointer_beyond_the_stack,
 		code_without_a_file,

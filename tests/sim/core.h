@@ -213,6 +213,8 @@ struct sim_options {
 	int export_pcie;     /* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: see sim.h */
 	bool export_default; /* exports without this flag */
 	bool coherent;	     /* the processor reaches device memory without PCIe */
+	bool dma_buf;	     /* devices export memory, and say so */
+	bool rdma;	     /* devices say that they support GPUDirect RDMA */
 	enum {
 		SIM_RDMA_FLAG_IGNORED,
 		SIM_RDMA_FLAG_NEEDED,

@@ -111,8 +111,11 @@ static int attribute_of(CUdevice_attribute attribute, int device)
 	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
 		return sim_options.coherent;
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-		return sim_options.rdma_flag != SIM_RDMA_FLAG_UNKNOWN;
+		return sim_options.rdma && sim_options.rdma_flag != SIM_RDMA_FLAG_UNKNOWN;
 	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+		return sim_options.dma_buf;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+		return sim_options.rdma;
 	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
 	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
@@ -121,7 +124,6 @@ static int attribute_of(CUdevice_attribute attribute, int device)
 	case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
 		return 1;
 	default: /* not an integrated device, no compute mode, PCI domain 0, ... */

@@ -155,6 +155,8 @@ SIM_API void sim_set_mappings(int plain, int pcie, int coherent)
 
 static CUresult has_mapping(unsigned long long flags)
 {
+	if (!sim_options.dma_buf)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!flags)
 		return sim_options.export_default ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 	switch (sim_options.export_pcie) {

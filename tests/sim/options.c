@@ -15,6 +15,8 @@ struct sim_options sim_options = {
 	.pin_bytes = UINT64_MAX,
 	.export_cloexec = true,
 	.export_default = true,
+	.dma_buf = true,
+	.rdma = true,
 	.addresses = 1ull << 40,
 	.rdma_page = 2ull << 20,
 	.driver_version = 13000,
@@ -73,10 +75,73 @@ static void read_number(const char *name, uint64_t low, uint64_t high, uint64_t 
 	*value = number;
 }
 
+/* ---- platforms ------------------------------------------------------------------------------ */
+
+/* As docs/platforms.md says, with the sources. What is in no source is the least that may be. */
+static void be_grace_hopper(void)
+{
+	sim_options.coherent = true; /* BAR1 is disabled: there is no PCIe mapping */
+}
+
+static void be_grace_blackwell(void)
+{
+	sim_options.coherent = true;
+	sim_options.export_pcie = 1;
+}
+
+/* A process sees one instance. */
+static void be_mig(void)
+{
+	sim_options.devices = 1;
+}
+
+static void be_vgpu(void)
+{
+	sim_options.dma_buf = sim_options.rdma = false;
+}
+
+/* Devices say that they export memory, and refuse each export. */
+static void be_confidential(void)
+{
+	sim_options.rdma = false;
+	sim_options.export_default = false;
+}
+
+static const struct platform {
+	const char *name;
+	void (*be)(void);
+} platforms[] = {
+	{"grace-hopper", be_grace_hopper},
+	{"grace-blackwell", be_grace_blackwell},
+	{"mig", be_mig},
+	{"vgpu", be_vgpu},
+	{"cc", be_confidential},
+};
+
+static void read_platform(void)
+{
+	const char *text = getenv("SIM_PLATFORM");
+
+	if (!text || !*text)
+		return;
+	for (unsigned i = 0; i < sizeof(platforms) / sizeof(platforms[0]); i++) {
+		if (strcmp(text, platforms[i].name) == 0) {
+			platforms[i].be();
+			return;
+		}
+	}
+	sim_complain("simulated libcuda: SIM_PLATFORM=%s: grace-hopper, grace-blackwell, mig, vgpu "
+		     "or cc is accepted; using none",
+		     text);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
 /* Set in the libraries that have one driver's exports: tests/editions/build.mk. */
 extern const int sim_edition __attribute__((weak));
 
-void sim_read_options(void)
+/* The variables of single options count for more than the platform. */
+static void read_numbers(void)
 {
 	uint64_t devices = sim_options.devices;
 	uint64_t version = &sim_edition ? sim_edition : sim_options.driver_version;
@@ -106,4 +171,10 @@ void sim_read_options(void)
 	sim_options.rdma_flag = rdma_flag;
 	sim_options.memory &= ~((2ull << 20) - 1);
 	sim_options.rdma_page &= ~((2ull << 20) - 1);
+}
+
+void sim_read_options(void)
+{
+	read_platform();
+	read_numbers();
 }

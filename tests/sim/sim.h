@@ -8,6 +8,11 @@
  *
  * Environment, read when the library is loaded; a bad value is reported in one line and ignored:
  *
+ *   SIM_PLATFORM=NAME      what docs/platforms.md says of it; each variable below counts for more.
+ *                          grace-hopper: coherent, without the PCIe mapping; grace-blackwell:
+ *                          coherent, with it; mig: one device; vgpu: devices
+ *                          say that they have no dma-bufs and no GPUDirect RDMA; cc: they say that
+ *                          they have dma-bufs, and refuse each export
  *   SIM_DEVICES=2          number of devices, 0 to 16
  *   SIM_MEMORY=8G          bytes of each device; only written pages use memory of the host
  *   SIM_ADDRESSES=1T       device addresses that are reserved, from 16G

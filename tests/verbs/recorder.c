@@ -2,6 +2,7 @@
 /* The recording libibverbs: devices and protection domains. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +15,19 @@ static struct ibv_device devices[DEVICES] = {
 	{.node_type = 1, .name = "recorder1", .dev_name = "uverbs1"},
 };
 
+static void place_first_device(void)
+{
+	const char *path = getenv("RECORDER_CARD");
+
+	if (path)
+		snprintf(devices[0].ibdev_path, sizeof(devices[0].ibdev_path), "%s", path);
+}
+
 EXPORT struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **list = calloc(DEVICES + 1, sizeof(*list));
 
+	place_first_device();
 	for (int i = 0; list && i < DEVICES; i++)
 		list[i] = &devices[i];
 	if (count)

@@ -13,6 +13,7 @@
  *   RECORDER_DMABUF=no, or an errno's number    ibv_reg_dmabuf_mr fails with EOPNOTSUPP, or with it
  *   RECORDER_PEERMEM=1      ibv_reg_mr takes addresses that the host can't touch, as with
  *                           nvidia-peermem; else it fails with EFAULT for them
+ *   RECORDER_CARD=PATH      the first device's place, as /sys/class/infiniband/mlx5_0
  *   RECORDER_LOG=FILE       one line for each call; "-": standard error
  *
  * It is also built as an older rdma-core without ibv_reg_dmabuf_mr, ibv_reg_mr_ex and libmlx5

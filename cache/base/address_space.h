@@ -11,8 +11,8 @@
 #define PDN_HUGE_PAGE ((size_t)2 << 20)
 
 /*
- * The processor's page, which is none of PINDOWN_PAGE_SIZE. x86-64 has one size, arm64 has three,
- * of which the kernel uses one. Tests are built with PDN_CPU_PAGE.
+ * The size of the processor's pages; PINDOWN_PAGE_SIZE is the GPU's. x86-64 has one size, arm64 has
+ * three, of which the kernel uses one. Tests are built with PDN_CPU_PAGE.
  */
 #if defined(__x86_64__) && !defined(PDN_CPU_PAGE)
 #define PDN_CPU_PAGE 4096

@@ -86,7 +86,7 @@ static int call_unpin(struct pindown_unpin *arg)
 	return 0;
 }
 
-/* What a caller with a larger structure has beyond this one must be zero. */
+/* A caller may pass a larger structure: the bytes behind ours must be zero. */
 static bool is_understood(const uint32_t *from, size_t own)
 {
 	for (size_t i = own; i < *from; i++)

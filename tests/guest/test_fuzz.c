@@ -58,7 +58,7 @@ struct world {
 	char shared[1024]; /* a call's structure, which other threads write to */
 };
 
-/* What all processes have done. */
+/* Totals over all processes. */
 struct figures {
 	uint64_t calls, succeeded;
 	int wrong_call, wrong_error;

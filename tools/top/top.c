@@ -326,7 +326,7 @@ static void print_details(const struct process *process, struct drawing *drawing
 				   bytes_text(process->device_bytes[i]).text);
 }
 
-/* What is missing in the list. */
+/* One line that counts the processes which the list leaves out. */
 static char *text_of_others(const struct processes *all)
 {
 	return text_of("processes under another release of libpindown.so, whose own pindown top "

@@ -9,9 +9,6 @@
  * that was used there, or comes back as a ghost, is settled: in the other queue it gets another
  * turn for each use.
  */
-#define _GNU_SOURCE
-#include <string.h>
-
 #include "cache/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
@@ -21,229 +18,16 @@
 #include "cache/base/test_point.h"
 #include "cache/base/visible.h"
 #include "cache/evict.h"
+#include "cache/ghosts.h"
 #include "cache/growth.h"
 #include "cache/region_dmabuf.h"
 #include "cache/index.h"
 #include "cache/invalidate.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
+#include "cache/queues.h"
 #include "cache/race.h"
 #include "cache/region.h"
-
-/* Relaxed: a thread without the lock only prefetches what it names (invalidate.c, fetch()). */
-static inline void set_link(uint32_t *link, uint32_t number)
-{
-	__atomic_store_n(link, number, __ATOMIC_RELAXED);
-}
-
-/* As the next newer one than `older`; 0: as the oldest. */
-static void insert_behind(struct pdn_queue *queue, uint32_t older, uint32_t number)
-{
-	struct pindown_region *all = pdn_regions;
-	uint32_t newer = older ? all[older].newer : queue->oldest;
-
-	set_link(&all[number].older, older);
-	set_link(&all[number].newer, newer);
-	if (older)
-		set_link(&all[older].newer, number);
-	else
-		queue->oldest = number;
-	if (newer)
-		set_link(&all[newer].older, number);
-	else
-		queue->newest = number;
-	queue->count++;
-}
-
-void pdn_queue_append(struct pdn_queue *queue, uint32_t number)
-{
-	insert_behind(queue, queue->newest, number);
-}
-
-/* `count` neighbours: `first` is the oldest, `last` the newest of them. */
-static inline void remove_run(struct pdn_queue *queue, uint32_t first, uint32_t last,
-			      uint32_t count)
-{
-	struct pindown_region *all = pdn_regions;
-	uint32_t older = all[first].older, newer = all[last].newer;
-
-	if (older)
-		set_link(&all[older].newer, newer);
-	else
-		queue->oldest = newer;
-	if (newer)
-		set_link(&all[newer].older, older);
-	else
-		queue->newest = older;
-	queue->count -= count;
-}
-
-void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
-{
-	remove_run(queue, number, number, 1);
-}
-
-/* ---- live regions ------------------------------------------------------------------------- */
-
-/*
- * An eviction that meets a region in use moves it to the third queue, or each later one would have
- * to pass it again. A put does not tell when it becomes idle, so each eviction looks at a few of
- * that queue, the next ones and the newest, and at all of it only where nothing else can go. A
- * region that is found idle comes back at the old end of its queue, as it was met there. `bytes`:
- * pinned by the regions in each.
- */
-static struct {
-	struct pdn_queue queue;
-	uint64_t bytes;
-} live[3];
-static uint32_t next_held; /* to be looked at in the third one; 0: the oldest */
-
-#define NEWCOMERS 0
-#define SETTLED	  PDN_QUEUE_SETTLED
-#define HELD	  2
-
-/* HELD may be added to the queue that the region comes from. */
-static unsigned place_of(uint32_t number)
-{
-	unsigned queue = pdn_regions[number].queue;
-
-	return queue & HELD ? HELD : queue;
-}
-
-/* `queue` as in a region's record; `older` as in insert_behind(). */
-static void enter(uint32_t number, unsigned queue, uint32_t older)
-{
-	pdn_regions[number].queue = (uint8_t)queue;
-	live[place_of(number)].bytes += pdn_region_pin_length(&pdn_regions[number]);
-	insert_behind(&live[place_of(number)].queue, older, number);
-}
-
-static void append(uint32_t number, unsigned queue)
-{
-	enter(number, queue, live[queue & HELD ? HELD : queue].queue.newest);
-}
-
-void pdn_queues_remove(uint32_t number)
-{
-	if (number == next_held)
-		next_held = pdn_regions[number].newer;
-	live[place_of(number)].bytes -= pdn_region_pin_length(&pdn_regions[number]);
-	pdn_queue_remove(&live[place_of(number)].queue, number);
-}
-
-void pdn_queues_left(const struct pdn_leaving *leaving)
-{
-	unsigned place;
-
-	if (!leaving->count)
-		return;
-	place = place_of(leaving->first);
-	if (place == HELD)
-		next_held = 0; /* it may be one of them */
-	live[place].bytes -= leaving->bytes;
-	remove_run(&live[place].queue, leaving->first, leaving->last, leaving->count);
-}
-
-static uint32_t first_from(unsigned place)
-{
-	while (place < HELD && !live[place].queue.oldest)
-		place++;
-	return place <= HELD ? live[place].queue.oldest : 0;
-}
-
-uint32_t pdn_queues_first(void)
-{
-	return first_from(NEWCOMERS);
-}
-
-uint32_t pdn_queues_next(uint32_t number)
-{
-	uint32_t newer = pdn_regions[number].newer;
-
-	return newer ? newer : first_from(place_of(number) + 1);
-}
-
-/* ---- ghosts ------------------------------------------------------------------------------- */
-
-/*
- * Newcomers that had to go: a ring, whose oldest are forgotten when together they are as large as
- * the cache. They are known by buffer id, which no other allocation ever gets, so that a free of
- * memory need not forget any; and by their place, as an allocation may have several windows.
- */
-#define GHOSTS 4096u
-static struct {
-	uint64_t id, bytes; /* 0: it has come back */
-} ghosts[GHOSTS];
-static uint32_t ghost_places
-	[GHOSTS]; /* by id: the place in the ring; on a hash collision the newer id wins */
-static uint32_t ghosts_begin, ghosts_end;
-static uint64_t ghost_bytes;
-
-static uint64_t ghost_id(const struct pindown_region *region)
-{
-	return region->buffer_id + pdn_region_pin_base(region);
-}
-
-static uint32_t *ghost_place(uint64_t id)
-{
-	return &ghost_places[(id * 0x9e3779b97f4a7c15ull >> 40) % GHOSTS];
-}
-
-static void forget(uint32_t place)
-{
-	ghost_bytes -= ghosts[place].bytes;
-	ghosts[place].id = ghosts[place].bytes = 0;
-}
-
-static void remember(const struct pindown_region *region)
-{
-	uint32_t place = ghosts_end++ % GHOSTS;
-
-	if (ghosts_end - ghosts_begin > GHOSTS)
-		forget(ghosts_begin++ % GHOSTS);
-	ghosts[place].id = ghost_id(region);
-	ghosts[place].bytes = pdn_region_pin_length(region);
-	*ghost_place(ghost_id(region)) = place;
-	ghost_bytes += pdn_region_pin_length(region);
-	while (ghost_bytes > pdn_pinned_bytes())
-		forget(ghosts_begin++ % GHOSTS);
-}
-
-/* Has it come back before it was forgotten? */
-static bool was_remembered(uint64_t id)
-{
-	uint32_t place;
-
-	if (__builtin_expect(!ghost_bytes, 1)) /* nothing was ever evicted, or all is forgotten */
-		return false;
-	place = *ghost_place(id);
-	if (!ghosts[place].bytes || ghosts[place].id != id)
-		return false;
-	forget(place);
-	return true;
-}
-
-void pdn_queues_add(uint32_t number)
-{
-	__atomic_store_n(&pdn_briefs[number].used, 0, __ATOMIC_RELAXED);
-	if (was_remembered(ghost_id(&pdn_regions[number])))
-		append(number, SETTLED);
-	else
-		append(number, NEWCOMERS);
-}
-
-void __attribute__((cold)) pdn_queues_fork_child(void)
-{
-	memset(live, 0, sizeof(live));
-	next_held = 0;
-	if (ghosts_end) {
-		memset(ghosts, 0, sizeof(ghosts));
-		ghosts_begin = ghosts_end = 0;
-		ghost_bytes = 0;
-	}
-}
-
-/* ---- eviction ----------------------------------------------------------------------------- */
 
 static bool is_there(uint32_t number, int place)
 {
@@ -279,44 +63,41 @@ static bool set_aside(uint32_t number)
 
 	if (!is_held(number))
 		return false;
-	if (!(queue & HELD)) {
-		pdn_queues_remove(number);
-		append(number, queue | HELD);
-	}
+	if (!(queue & PDN_HELD))
+		pdn_queues_move(number, queue | PDN_HELD);
 	return true;
 }
 
 /* Look at a held region: an idle one comes back, behind the last one that did. */
-static bool comes_back(uint32_t number, uint32_t last[HELD])
+static bool comes_back(uint32_t number, uint32_t last[PDN_HELD])
 {
-	unsigned queue = pdn_regions[number].queue & ~HELD;
+	unsigned queue = pdn_regions[number].queue & ~PDN_HELD;
 
 	if (is_held(number))
 		return false;
-	pdn_queues_remove(number);
-	enter(number, queue, last[queue]);
+	pdn_queues_come_back(number, queue, last[queue]);
 	last[queue] = number;
 	return true;
 }
 
 /*
- * Look at some of the held regions, those first that were not looked at for longest. Then at the
- * newest: one that was just met in use is often idle by the next eviction, while others are held
- * for good. true: one of these may go.
+ * A put does not tell when a region becomes idle, so each eviction looks at a few of the held ones,
+ * and at all of them only where nothing else can go: first at those that were not looked at for
+ * longest, then at the newest, as one that was just met in use is often idle by the next eviction,
+ * while others are held for good. true: one of these may go.
  */
 #define HELD_LOOKS   12u
 #define NEWEST_LOOKS 4u
 static bool __attribute__((noinline, cold)) look_at_held(int place)
 {
-	const struct pdn_queue *held = &live[HELD].queue;
+	const struct pdn_queue *held = &pdn_live[PDN_HELD].queue;
 	uint32_t left = held->count < HELD_LOOKS ? held->count : HELD_LOOKS;
 	uint32_t newest = held->count - left < NEWEST_LOOKS ? held->count - left : NEWEST_LOOKS;
-	uint32_t last[HELD] = {0}, number, older;
+	uint32_t last[PDN_HELD] = {0}, number, older;
 	bool any = false;
 
 	for (; left; left--) {
-		number = next_held ? next_held : held->oldest;
-		next_held = pdn_regions[number].newer;
+		number = pdn_queues_next_held();
 		any |= comes_back(number, last) && is_there(number, place);
 	}
 	for (number = held->newest; newest; number = older, newest--) {
@@ -353,7 +134,7 @@ static void set_uses(uint32_t number, uint32_t used)
 static bool __attribute__((noinline, cold))
 evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
 {
-	const struct pdn_queue *newcomers = &live[NEWCOMERS].queue;
+	const struct pdn_queue *newcomers = &pdn_live[PDN_NEWCOMERS].queue;
 
 	for (uint32_t number = newcomers->oldest, next; newcomers->count > keep && number;
 	     number = next) {
@@ -362,10 +143,9 @@ evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
 			continue;
 		if (uses_of(number)) {
 			set_uses(number, 0);
-			pdn_queues_remove(number);
-			append(number, SETTLED);
+			pdn_queues_move(number, PDN_SETTLED);
 		} else if (is_there(number, device) && evict(victims, number)) {
-			remember(&pdn_regions[number]);
+			pdn_ghost_remember(&pdn_regions[number]);
 			return true;
 		}
 	}
@@ -379,7 +159,7 @@ static bool __attribute__((noinline, cold)) evict_settled(struct pdn_victims *vi
 {
 	unsigned turns = MAX_TURNS;
 
-	for (uint32_t number = live[SETTLED].queue.oldest, next; number; number = next) {
+	for (uint32_t number = pdn_live[PDN_SETTLED].queue.oldest, next; number; number = next) {
 		uint32_t used = uses_of(number);
 
 		next = pdn_regions[number].newer;
@@ -388,8 +168,7 @@ static bool __attribute__((noinline, cold)) evict_settled(struct pdn_victims *vi
 		if (used && turns) {
 			turns--;
 			set_uses(number, used - 1);
-			pdn_queues_remove(number);
-			append(number, SETTLED);
+			pdn_queues_move(number, PDN_SETTLED);
 			if (!next) /* it was the last one, and is again */
 				next = number;
 		} else if (is_there(number, device) && evict(victims, number)) {
@@ -406,14 +185,16 @@ static bool __attribute__((noinline, cold)) evict_settled(struct pdn_victims *vi
 static uint32_t newcomers_to_keep(void)
 {
 	const uint32_t few = 4;
-	uint32_t half = (live[NEWCOMERS].queue.count + live[SETTLED].queue.count) / 2;
+	uint32_t half =
+		(pdn_live[PDN_NEWCOMERS].queue.count + pdn_live[PDN_SETTLED].queue.count) / 2;
 
 	return half < few ? half : few;
 }
 
 static bool evict_idle(struct pdn_victims *victims, int device)
 {
-	bool too_many = live[NEWCOMERS].bytes >= (live[NEWCOMERS].bytes + live[SETTLED].bytes) / 10;
+	bool too_many = pdn_live[PDN_NEWCOMERS].bytes >=
+			(pdn_live[PDN_NEWCOMERS].bytes + pdn_live[PDN_SETTLED].bytes) / 10;
 
 	return (too_many && evict_newcomer(victims, device, newcomers_to_keep())) ||
 	       evict_settled(victims, device) || evict_newcomer(victims, device, 0) ||
@@ -427,7 +208,7 @@ bool __attribute__((cold)) pdn_evict_one(struct pdn_victims *victims, int device
 	look_at_held(device);
 	if (evict_idle(victims, device))
 		return true;
-	for (; looked < live[HELD].queue.count; looked += HELD_LOOKS)
+	for (; looked < pdn_live[PDN_HELD].queue.count; looked += HELD_LOOKS)
 		if (look_at_held(device) && evict_idle(victims, device))
 			return true;
 	return false;

@@ -6,39 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/invalidate.h"
+#include "cache/ending.h"
+#include "cache/queues.h"
 #include "cache/race.h"
-
-/* ---- queues of regions; lock held for all of these ----------------------------------------- */
-
-/* Linked through ->older and ->newer. A region is in one queue at most. */
-struct pdn_queue {
-	uint32_t oldest, newest, count;
-};
-
-void pdn_queue_append(struct pdn_queue *queue, uint32_t number);
-void pdn_queue_remove(struct pdn_queue *queue, uint32_t number);
-
-/* A region is live from here on, or no longer; its buffer id and its pin are set. */
-void pdn_queues_add(uint32_t number);
-void pdn_queues_remove(uint32_t number);
-
-/*
- * Several that are live no longer, neighbours in their queue from the oldest to the newest of them,
- * leave it together.
- */
-struct pdn_leaving {
-	uint32_t first, last, count; /* 0: none yet */
-	uint64_t bytes;
-};
-void pdn_queues_left(const struct pdn_leaving *leaving);
-void pdn_queues_fork_child(void);
-
-/* All live regions, in no order of use: 0 at the end. */
-uint32_t pdn_queues_first(void);
-uint32_t pdn_queues_next(uint32_t number);
-
-/* ---- eviction ------------------------------------------------------------------------------ */
 
 /*
  * Lock held. Pick the idle region that is to make room (of this device, unless negative) and unlink

@@ -13,6 +13,7 @@
 #include "cache/get.h"
 #include "cache/index.h"
 #include "cache/invalidate.h"
+#include "cache/kept.h"
 #include "cache/misuse.h"
 #include "cache/pin.h"
 #include "cache/pindown.h"
@@ -39,7 +40,7 @@ static inline bool has_pages(const struct pdn_brief *brief, uint64_t addr, uint6
 
 /*
  * The index gives a hint. Announce the region before looking at its state: a thread that takes the
- * region out stores its state first and then waits until nobody announces it (invalidate.c). So
+ * region out stores its state first and then waits until nobody announces it (probes.h). So
  * either we see that it is on its way out, or our hold is counted before it is found idle.
  *
  * quick: the thread has hold counts of its own, and the brief says everything about the region that
@@ -358,8 +359,8 @@ struct last_hit {
 
 /*
  * Hold that region once more. It needs no announcement: the first hold keeps the region from being
- * unpinned. A state that is live still pairs with set_state() in invalidate.c: the free has not
- * passed its barrier yet, and so not reached the driver.
+ * unpinned. A state that is live still pairs with pdn_region_set_state(): the free has not passed
+ * its barrier yet, and so not reached the driver.
  */
 static inline bool hold_again(struct pdn_thread *self, uint32_t number, uint64_t addr,
 			      uint64_t length)
@@ -501,8 +502,8 @@ PDN_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 
 	pdn_region_is_used(region, __func__);
 	/*
-	 * Acquire: a caller that finds it ended sees what its end did before (invalidate.c,
-	 * set_state()).
+	 * Acquire: a caller that finds it ended sees what its end did before
+	 * (pdn_region_set_state()).
 	 */
 	live = pdn_state_is_live(__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_ACQUIRE));
 

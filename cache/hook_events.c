@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
+#include "cache/awaiting.h"
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
@@ -16,6 +17,7 @@
 #include "cache/race.h"
 #include "cache/recheck.h"
 #include "cache/region.h"
+#include "cache/replaced.h"
 #include "cache/volatile.h"
 #include "cache/windows.h"
 #include "cache/hook_events.h"

@@ -13,7 +13,7 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/thread.h"
-#include "cache/invalidate.h"
+#include "cache/kept.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"

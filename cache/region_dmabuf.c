@@ -10,7 +10,7 @@
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/evict.h"
-#include "cache/invalidate.h"
+#include "cache/ending.h"
 #include "cache/misuse.h"
 #include "cache/objects/object.h"
 #include "cache/pin.h"

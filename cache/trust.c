@@ -16,7 +16,7 @@
 #include "cache/base/log.h"
 #include "cache/base/thread.h"
 #include "cache/driver/driver.h"
-#include "cache/evict.h"
+#include "cache/queues.h"
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
 #include "cache/region.h"

@@ -10,7 +10,7 @@
 #include "cache/evict.h"
 #include "cache/get.h"
 #include "cache/index.h"
-#include "cache/invalidate.h"
+#include "cache/kept.h"
 #include "cache/misuse.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
@@ -68,7 +68,7 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 static void discard(struct pdn_consumer *consumer, struct pdn_object_event *event, void *data)
 {
 	struct pindown_region *region = &pdn_regions[event->region];
-	/* Relaxed: pairs with pdn_end_replaced() in invalidate.c. */
+	/* Relaxed: pairs with pdn_end_replaced(). */
 	uint8_t reason = __atomic_load_n(&region->reason, __ATOMIC_RELAXED);
 	struct pindown_object_end what = {
 		.key = *event->key,
@@ -300,7 +300,7 @@ static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32
 /*
  * Holds an object on a region that the caller holds; NULL: none was found. A thread without a
  * record can't announce, so it finds none here and takes the lock instead. The announcement and the
- * load of the state pair with set_state() and let_probes_pass() in invalidate.c; the release at its
+ * load of the state pair with pdn_region_set_state() and pdn_probes_pass(); the release at its
  * end pairs with the acquire there.
  */
 static struct pindown_object *try_hold_on_region(struct pindown_region *region, int consumer,

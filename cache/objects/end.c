@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cache/account.h"
+#include "cache/awaiting.h"
 #include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
@@ -11,9 +12,10 @@
 #include "cache/base/log.h"
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
-#include "cache/invalidate.h"
+#include "cache/kept.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
+#include "cache/probes.h"
 #include "cache/region.h"
 #include "cache/subscribe.h"
 #include "cache/trace/modules.h"
@@ -98,7 +100,7 @@ static void destroy(uint32_t number)
 /*
  * Lock held. Waits until every announcement of a region made before this has ended, and with it any
  * look at the region's objects. The loads pair with the announcement across the barrier, as in
- * let_probes_pass() in invalidate.c; acquire pairs with the release that ends an announcement.
+ * pdn_probes_pass(); acquire pairs with the release that ends an announcement.
  */
 static void let_readers_pass(void)
 {

@@ -346,6 +346,12 @@ static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t regi
 	return pdn_first_object(region) && pdn_objects_some_hold(region, reason);
 }
 
+/* The same of a region that has ended. */
+static inline __attribute__((always_inline)) bool pdn_objects_keep(uint32_t region)
+{
+	return pdn_objects_hold(region, pdn_regions[region].reason);
+}
+
 /*
  * Lock not held; all subscribers have been notified of the region's end. Destroy its idle objects,
  * revoke or keep the held ones, and wait for other threads that are making or destroying some.

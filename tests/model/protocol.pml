@@ -364,7 +364,7 @@ inline count_holds(p, record, sum) {
 	}
 }
 
-/* cache/invalidate.c, unpin(): the record is DYING, and this thread made it so. */
+/* cache/unpin.c, pdn_unpin(): the record is DYING, and this thread made it so. */
 inline unpin_record(p, record) {
 	do_unpin(pin_of[record]);
 	atomic {

@@ -4,8 +4,8 @@
  * marked [UCX] and [libfabric] are known from those projects' suites.
  */
 #define _GNU_SOURCE
-#include "cache/evict.h"
 #include "cache/index.h"
+#include "cache/queues.h"
 #include "tests/unit/support/cache_test.h"
 
 #define OTHER_CONTEXT ((void *)0xc1)

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 
+#include "cache/dispatch.h"
 #include "cache/evict.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/stepping.h"

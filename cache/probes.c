@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* Waiting until announcements of regions are over. */
+#include "cache/base/lock.h"
+#include "cache/base/process.h"
+#include "cache/base/thread.h"
+#include "cache/probes.h"
+#include "cache/race.h"
+#include "cache/region.h"
+
+/*
+ * In a child that a signal handler forked just here the other threads are gone; so are their
+ * announcements, once this thread has let go of the lock.
+ */
+void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
+{
+	struct pdn_backoff rest = {0};
+
+	while (__atomic_load_n(&thread->probing, __ATOMIC_ACQUIRE) == number &&
+	       pdn_process_is_known())
+		pdn_backoff(&rest);
+}
+
+/*
+ * After the barrier, each hit that has loaded a live state is announced. The acquire pairs with the
+ * release at the end of hold_if(): a hit that has ended has counted its hold. The state is this
+ * thread's own store.
+ */
+void __attribute__((noinline)) pdn_probes_of_others_pass(void)
+{
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk))) {
+		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
+
+		if (!number ||
+		    __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) != PDN_DYING)
+			continue;
+		/* A few instructions, unless that thread has lost its processor in between. */
+		pdn_wait_for_reader(t, number);
+	}
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Announcements: a thread that looks at a region says so first (get.c, objects/attach.c), and who
+ * has made the region's state another one waits until such looks are over.
+ */
+#ifndef PDN_PROBES_H
+#define PDN_PROBES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/base/thread.h"
+
+/*
+ * Lock held, after a heavy barrier. Wait until that thread no longer announces this region.
+ * Acquire: pairs with the release that ends the announcement (get.c, objects/attach.c).
+ */
+void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number);
+
+/*
+ * Lock held, after a heavy barrier, which has said whether this thread is alone. Wait until no
+ * other one announces a region that is DYING. If this thread is alone, another one that gets its
+ * record from here on finds no live state.
+ */
+void pdn_probes_of_others_pass(void);
+static inline void pdn_probes_pass(bool alone)
+{
+	if (!alone)
+		pdn_probes_of_others_pass();
+}
+
+#endif

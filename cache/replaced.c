@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of memory whose regions others have replaced, while objects on them are held. */
+#include "cache/awaiting.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/ending.h"
+#include "cache/kept.h"
+#include "cache/objects/object.h"
+#include "cache/region.h"
+#include "cache/replaced.h"
+
+/*
+ * Lock held. Is it this thread's to end, now that its memory ends? In the queue of dying regions:
+ * only if a callback that notifies of the replacement frees the memory.
+ */
+static bool is_replaced_here(uint32_t number, const struct pdn_scope *scope)
+{
+	return pdn_region_is_replaced(number) && pdn_briefs[number].state == PDN_KEPT &&
+	       (pdn_regions[number].flags & PDN_REGION_AWAITS ||
+		pdn_regions[number].killer == pdn_my_tid()) &&
+	       pdn_region_is_under(number, scope);
+}
+
+/* Lock held. From this one of a queue on; 0: there is none. */
+static uint32_t next_replaced(uint32_t number, const struct pdn_scope *scope)
+{
+	while (number && !is_replaced_here(number, scope))
+		number = pdn_regions[number].newer;
+	return number;
+}
+
+/* Lock held. The same in the lists. */
+static uint32_t next_replaced_ending(const struct pdn_scope *scope)
+{
+	for (const struct pdn_victims *v = pdn_first_ending(); v; v = v->next)
+		for (uint32_t n = v->first; n; n = pdn_regions[n].victim)
+			if (is_replaced_here(n, scope))
+				return n;
+	return next_replaced(pdn_first_dying(), scope);
+}
+
+/*
+ * Lock held. As after pdn_keep(): its holders' last put leaves it to pdn_let_go(), and a free
+ * waits.
+ */
+static void keep_again(uint32_t number)
+{
+	pdn_take_over(number);
+	pdn_hold(pdn_self_or_anonymous(), number);
+}
+
+/* Of a region that was dying already, the caller that this is nested in lets go. */
+void __attribute__((cold))
+pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
+{
+	uint32_t number;
+	bool awaits;
+
+	do {
+		pdn_lock();
+		number = next_replaced(pdn_first_awaiting(), scope);
+		awaits = number != 0;
+		if (awaits)
+			keep_again(number);
+		else
+			number = next_replaced_ending(scope);
+		if (number) {
+			/* Relaxed: an object may just be made on it (discard() in attach.c). */
+			__atomic_store_n(&pdn_regions[number].reason, (uint8_t)reason,
+					 __ATOMIC_RELAXED);
+			pdn_objects_unlink(number, reason);
+		}
+		pdn_unlock();
+		if (number && !pdn_region_is_abandoned(number))
+			pdn_objects_end(number);
+		if (awaits && !pdn_region_is_abandoned(number))
+			pdn_let_go(NULL, number);
+	} while (number);
+}

@@ -56,7 +56,7 @@ hold_if(struct pdn_thread *self, bool quick, uint32_t number, const struct pdn_b
 	pdn_publish32(&self->probing, number, &self->patience);
 	PDN_POINT(HIT_ANNOUNCED, addr);
 	/*
-	 * Acquire: pairs with the release in pin.c. The pages, base and end of a live region are
+	 * Acquire: pairs with the release in commit.c. The pages, base and end of a live region are
 	 * its own.
 	 */
 	*state = __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST);

@@ -285,7 +285,7 @@ static int pin_each(struct pdn_pin *pin, uint32_t flags)
 	for (; at < all && !error; at = end) {
 		end = pdn_driver_mapping_end(at, pin->device);
 		if (end > all)
-			end = all; /* a trial of a part, see bytes_that_fit() in pin.c */
+			end = all; /* a trial of a part, see bytes_that_fit() in pin_memory.c */
 		error = end ? pin_range(at, end, flags, &what) : EINVAL;
 		if (error)
 			break;

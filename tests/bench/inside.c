@@ -80,7 +80,7 @@ static double hits(size_t count)
 	return median(values, TURNS);
 }
 
-/* As pin.c, set_pages(), sets it for such regions. */
+/* As commit.c, set_pages(), sets it for such regions. */
 static void forget_own_pages(size_t count)
 {
 	size_t i;

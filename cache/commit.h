@@ -6,9 +6,9 @@
 #include "cache/attempt.h"
 
 /*
- * Lock not held. Commit point, under the lock: a free of the memory that has looked since the flight
- * said what it pins has marked it lost, and a free that begins after this finds the region in the
- * index. On success the flight ends here, and the region is held.
+ * Lock not held. Commit point, under the lock: a free of the memory that has looked since the
+ * flight said what it pins has marked it lost, and a free that begins after this finds the region
+ * in the index. On success the flight ends here, and the region is held.
  */
 int pdn_pin_commit(struct pdn_attempt *a);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pinning memory: room under the budgets first, then the backend; and what is done without space. */
+/* Pinning memory: room under the budgets, then the backend; and what is done without space. */
 #include "cache/account.h"
 #include "cache/base/config.h"
 #include "cache/base/fork_gate.h"

@@ -527,33 +527,32 @@ static pid_t begin_process(uint64_t seed)
 	_exit(0);
 }
 
-/* Forked children of theirs may live a little longer; what they hold ends with them. */
-static void check_nothing_is_left(uint64_t seed)
+static bool nothing_is_left(int fd, struct pindown_stats_all *stats)
 {
 	static const enum sim_gpu_counter gone[] = {SIM_GPU_PINS, SIM_GPU_PERSISTENT,
 						    SIM_GPU_TABLES, SIM_GPU_DMA_MAPPINGS};
+
+	pdn_stats(fd, stats);
+	for (unsigned i = 0; i < sizeof(gone) / sizeof(*gone); i++)
+		if (gpu_count(gone[i]))
+			return false;
+	return !stats->all_bytes && !stats->all_regions && !pdn_counter("kept_bytes");
+}
+
+/* Forked children of theirs may live a little longer; what they hold ends with them. */
+static void check_nothing_is_left(uint64_t seed)
+{
 	struct pindown_stats_all stats;
 	int fd = pdn_open();
-	unsigned i, tries;
 
-	for (tries = 0;; tries++) {
-		pdn_stats(fd, &stats);
-		for (i = 0; i < sizeof(gone) / sizeof(*gone) && !gpu_count(gone[i]); i++)
-			;
-		if (i == sizeof(gone) / sizeof(*gone) && !stats.all_bytes && !stats.all_regions &&
-		    !pdn_counter("kept_bytes"))
-			break;
-		if (tries == 1000 * slowness())
-			fail("round of seed %llu: still there: %llu pins, %llu persistent, "
-			     "%llu tables, %llu mappings; counted: %llu bytes, %llu regions",
-			     (unsigned long long)seed, (unsigned long long)gpu_count(SIM_GPU_PINS),
-			     (unsigned long long)gpu_count(SIM_GPU_PERSISTENT),
-			     (unsigned long long)gpu_count(SIM_GPU_TABLES),
-			     (unsigned long long)gpu_count(SIM_GPU_DMA_MAPPINGS),
-			     (unsigned long long)stats.all_bytes,
-			     (unsigned long long)stats.all_regions);
-		usleep(10000);
-	}
+	if (!becomes_true(PATIENCE_NS * slowness(), nothing_is_left(fd, &stats)))
+		fail("round of seed %llu: still there: %llu pins, %llu persistent, "
+		     "%llu tables, %llu mappings; counted: %llu bytes, %llu regions",
+		     (unsigned long long)seed, (unsigned long long)gpu_count(SIM_GPU_PINS),
+		     (unsigned long long)gpu_count(SIM_GPU_PERSISTENT),
+		     (unsigned long long)gpu_count(SIM_GPU_TABLES),
+		     (unsigned long long)gpu_count(SIM_GPU_DMA_MAPPINGS),
+		     (unsigned long long)stats.all_bytes, (unsigned long long)stats.all_regions);
 	close(fd);
 }
 
@@ -569,7 +568,7 @@ static void play_round(uint64_t seed)
 	for (unsigned i = 0; i < PROCESSES; i++)
 		children[i] = begin_process(next(&state));
 	if (one_in(&state, 3)) {
-		usleep(below(&state, 50000));
+		usleep(below(&state, 50000)); /* it may be anywhere in its steps */
 		kill(children[0], SIGKILL);
 	}
 	for (unsigned i = 0; i < PROCESSES; i++) {

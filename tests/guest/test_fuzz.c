@@ -18,29 +18,9 @@
 #include <time.h>
 
 #include "guest.h"
+#include "tests/fuzz/dice.h"
 
 enum { PROCESSES = 2, THREADS = 3, FILES = 8, BUFFERS = 8, MAPS = 12, MEMORIES = 6, STEPS = 400 };
-
-/* ---- chance ---- */
-
-static uint64_t next(uint64_t *state)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15u;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
-static uint64_t below(uint64_t *state, uint64_t limit)
-{
-	return next(state) % limit;
-}
-
-static bool one_in(uint64_t *state, uint64_t count)
-{
-	return below(state, count) == 0;
-}
 
 /* ---- what the threads of a process share ---- */
 

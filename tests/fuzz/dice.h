@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The dice of the fuzzers: numbers that follow from the state alone, so that a seed repeats them. */
+/* The dice of the fuzzers: numbers that follow from a state alone, so that a seed repeats them. */
 #ifndef DICE_H
 #define DICE_H
 

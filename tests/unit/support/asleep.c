@@ -26,8 +26,9 @@ static char *put_number(char *at, int number)
 }
 
 /*
- * The path names the thread in a way that an emulator of processors leaves to the kernel. Uses system calls that ThreadSanitizer does not see: it would take the descriptor for the one
- * that another thread had under the same number.
+ * The path names the thread in a way that an emulator of processors leaves to the kernel. Uses
+ * system calls that ThreadSanitizer does not see: it would take the descriptor for the one that
+ * another thread had under the same number.
  */
 char thread_state(int tid)
 {

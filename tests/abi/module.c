@@ -16,25 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "kmod/pindown_ioctl.h"
+#include "module_area.h" /* beside this file, not in the tree of the release */
 
-enum { MAX_REGIONS = 1024, GRANULARITY = 65536, MAX_ARGUMENT = 4096 };
-#define AREA (sizeof(struct pindown_state) + MAX_REGIONS * sizeof(uint32_t))
+enum { GRANULARITY = 65536, MAX_ARGUMENT = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pindown_state *area; /* not NULL: the device was opened */
-static uint64_t lengths[MAX_REGIONS];
-static uint32_t values;
 static unsigned pins, unpins, refused;
-
-static uint32_t *word_of(unsigned region)
-{
-	return (uint32_t *)(void *)(area + 1) + region;
-}
 
 static int call_version(struct pindown_version *arg)
 {
@@ -43,8 +34,8 @@ static int call_version(struct pindown_version *arg)
 	arg->abi = PINDOWN_ABI;
 	arg->granularity = GRANULARITY;
 	arg->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_STATE;
-	arg->max_regions = MAX_REGIONS - 1;
-	arg->state_length = (AREA + 4095) & ~4095u;
+	arg->max_regions = AREA_REGIONS - 1;
+	arg->state_length = AREA_LENGTH;
 	return 0;
 }
 
@@ -52,23 +43,15 @@ static int call_pin(struct pindown_pin *arg)
 {
 	const uint32_t known =
 		PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1 | PINDOWN_PIN_NO_RECLAIM;
-	unsigned region = 1;
 
 	if (arg->flags & ~known || arg->reserved || !arg->length ||
 	    (arg->address | arg->length) % GRANULARITY)
 		return EINVAL;
-	while (region < MAX_REGIONS && lengths[region])
-		region++;
-	if (region == MAX_REGIONS)
+	if (!area_pin(arg))
 		return EMFILE;
 	pins++;
-	lengths[region] = arg->length;
-	arg->region = region;
-	arg->state_value = ++values;
-	arg->state_offset = sizeof(*area) + region * sizeof(uint32_t);
 	arg->page_size = GRANULARITY;
 	arg->page_count = (uint32_t)(arg->length / GRANULARITY);
-	__atomic_store_n(word_of(region), values, __ATOMIC_SEQ_CST);
 	return 0;
 }
 
@@ -76,13 +59,11 @@ static int call_unpin(struct pindown_unpin *arg)
 {
 	if (arg->flags)
 		return EINVAL;
-	if (arg->region >= MAX_REGIONS || !lengths[arg->region])
+	if (!area_unpin(arg->region))
 		return ENOENT;
 	unpins++;
-	lengths[arg->region] = 0;
 	arg->state = PINDOWN_REGION_LIVE;
 	arg->importers = 0;
-	__atomic_store_n(word_of(arg->region), 0, __ATOMIC_SEQ_CST);
 	return 0;
 }
 
@@ -159,21 +140,13 @@ int open(const char *path, int flags, ...)
 {
 	va_list arguments;
 	mode_t mode;
-	int fd;
 
 	va_start(arguments, flags);
 	mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
 	va_end(arguments);
 	if (strcmp(path, PINDOWN_DEVICE) != 0)
 		return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
-	fd = memfd_create("pindown", MFD_CLOEXEC);
-	if (fd < 0 || ftruncate(fd, (AREA + 4095) & ~4095u) != 0)
-		return -1;
-	area = mmap(NULL, AREA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (area == MAP_FAILED)
-		abort();
-	area->abi = PINDOWN_ABI;
-	return fd;
+	return area_open();
 }
 
 __attribute__((destructor)) static void say(void)

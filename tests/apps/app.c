@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The functions that all programs here share: output, notes of calls, children. */
 #include "app.h"
+#include "say.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
 #include <sys/wait.h>
 
 __thread bool app_quiet;
@@ -18,18 +18,11 @@ void app_before(void)
 
 void app_say(const char *format, ...)
 {
-	char line[512];
 	va_list arguments;
-	int length;
 
 	va_start(arguments, format);
-	length = vsnprintf(line, sizeof(line) - 1, format, arguments);
+	say_list(format, arguments);
 	va_end(arguments);
-	if (length > (int)sizeof(line) - 2)
-		length = sizeof(line) - 2;
-	line[length++] = '\n';
-	if (write(STDOUT_FILENO, line, length) != length)
-		_exit(121);
 }
 
 const char *app_label(uint64_t addr)

@@ -138,7 +138,7 @@ $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regio
 
 # Forks while the loader is busy with another library.
 apps_built += $(apps_bin)/forked $(apps_bin)/libslow.so
-$(apps_bin)/forked: $(apps_obj)/forked.c.o
+$(apps_bin)/forked: $(apps_obj)/forked.c.o $(B)/obj/tests/unit/support/asleep.c.o
 	$(apps_link) -rdynamic $^ -o $@ $(apps_libs)
 $(apps_bin)/libslow.so: $(apps_obj)/slow.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)

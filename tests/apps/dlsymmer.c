@@ -7,28 +7,14 @@
  */
 #define _GNU_SOURCE
 #include "app.h"
+#include "say.h"
 
 #include <dlfcn.h>
-#include <stdarg.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
 static CUresult (*alloc)(CUdeviceptr *, size_t);
 static CUresult (*release)(CUdeviceptr);
-
-static void say(const char *format, ...)
-{
-	char line[256];
-	va_list arguments;
-	int length;
-
-	va_start(arguments, format);
-	length = vsnprintf(line, sizeof(line) - 1, format, arguments);
-	va_end(arguments);
-	line[length] = '\n';
-	if (write(STDOUT_FILENO, line, length + 1) < 0)
-		_exit(121);
-}
 
 /* With a version, since the bare name is this library's own. */
 static void *next(const char *name)

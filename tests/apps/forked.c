@@ -24,6 +24,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/unit/support/asleep.h"
+#include "tests/unit/support/patience.h"
+
 #define LIMIT 20 /* seconds for a child that waits for nobody */
 
 extern char **environ;
@@ -218,21 +221,6 @@ static void *use_cuda_first(void *driver)
 	return dlsym(driver, "cuMemFree_v2");
 }
 
-static bool is_asleep(pid_t thread)
-{
-	char path[64], state = 0;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", thread);
-	file = fopen(path, "r");
-	if (file == NULL)
-		return true; /* the child has ended */
-	if (fscanf(file, "%*d %*s %c", &state) != 1)
-		state = 'S';
-	fclose(file);
-	return state == 'S';
-}
-
 static void fill_standard_error(int ends[2])
 {
 	if (pipe(ends) != 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0)
@@ -252,8 +240,9 @@ static void beside_the_first_use(void)
 	fill_standard_error(ends);
 	if (pthread_create(&other, NULL, use_cuda_first, driver) != 0)
 		exit(2);
-	while (__atomic_load_n(&first_user, __ATOMIC_ACQUIRE) == 0 || !is_asleep(first_user))
-		usleep(1000);
+	if (!becomes_true(PATIENCE_NS, __atomic_load_n(&first_user, __ATOMIC_ACQUIRE) != 0))
+		exit(2);
+	wait_until_asleep(first_user, "S");
 	make_children(0);
 	close(ends[0]); /* a thread that waits for space gets an error */
 	pthread_join(other, NULL);

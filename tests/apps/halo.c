@@ -63,7 +63,7 @@ static void finish(struct edge *edges)
 /* Computes the inner part of the grid meanwhile. */
 static void compute(void)
 {
-	usleep(2000);
+	usleep(2000); /* the time that it takes */
 }
 
 static void run_steps(struct edge *edges)

@@ -6,9 +6,9 @@
  */
 #define _GNU_SOURCE
 #include "app.h"
+#include "say.h"
 
 #include <dlfcn.h>
-#include <stdarg.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -17,31 +17,17 @@ static void *next(const char *name)
 	void *function = dlsym(RTLD_NEXT, name);
 
 	if (function == NULL) {
-		app_say(INTERPOSER ": %s", dlerror());
+		say(INTERPOSER ": %s", dlerror());
 		_exit(1);
 	}
 	return function;
-}
-
-void app_say(const char *format, ...)
-{
-	char line[256];
-	va_list arguments;
-	int length;
-
-	va_start(arguments, format);
-	length = vsnprintf(line, sizeof(line) - 1, format, arguments);
-	va_end(arguments);
-	line[length] = '\n';
-	if (write(STDOUT_FILENO, line, length + 1) < 0)
-		_exit(121);
 }
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t size)
 {
 	CUresult (*real)(CUdeviceptr *, size_t) = next("cuMemAlloc_v2");
 
-	app_say(INTERPOSER " sees an allocation of %zu", size);
+	say(INTERPOSER " sees an allocation of %zu", size);
 	return real(at, size);
 }
 
@@ -49,7 +35,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr at)
 {
 	CUresult (*real)(CUdeviceptr) = next("cuMemFree_v2");
 
-	app_say(INTERPOSER " sees a free");
+	say(INTERPOSER " sees a free");
 	return real(at);
 }
 
@@ -58,6 +44,6 @@ EXPORT CUresult cuCtxSynchronize(void)
 {
 	CUresult (*real)(void) = next("cuCtxSynchronize");
 
-	app_say(INTERPOSER " sees a synchronization");
+	say(INTERPOSER " sees a synchronization");
 	return real();
 }

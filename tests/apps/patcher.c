@@ -10,9 +10,9 @@
  */
 #define _GNU_SOURCE
 #include "app.h"
+#include "say.h"
 
 #include <dlfcn.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 
 #if defined(__x86_64__)
@@ -28,41 +28,27 @@ static CUresult (*release)(CUdeviceptr);
 static CUresult (*alloc_async)(CUdeviceptr *, size_t, CUstream);
 static CUresult (*release_async)(CUdeviceptr, CUstream);
 
-void app_say(const char *format, ...)
-{
-	char line[256];
-	va_list arguments;
-	int length;
-
-	va_start(arguments, format);
-	length = vsnprintf(line, sizeof(line) - 1, format, arguments);
-	va_end(arguments);
-	line[length] = '\n';
-	if (write(STDOUT_FILENO, line, length + 1) < 0)
-		_exit(121);
-}
-
 static CUresult patched_alloc(CUdeviceptr *at, size_t size)
 {
-	app_say("patcher sees an allocation of %zu", size);
+	say("patcher sees an allocation of %zu", size);
 	return alloc(at, size);
 }
 
 static CUresult patched_release(CUdeviceptr at)
 {
-	app_say("patcher sees a free");
+	say("patcher sees a free");
 	return release(at);
 }
 
 static CUresult patched_alloc_async(CUdeviceptr *at, size_t size, CUstream stream)
 {
-	app_say("patcher sees an allocation of %zu on a stream", size);
+	say("patcher sees an allocation of %zu on a stream", size);
 	return alloc_async(at, size, stream);
 }
 
 static CUresult patched_release_async(CUdeviceptr at, CUstream stream)
 {
-	app_say("patcher sees a free on a stream");
+	say("patcher sees a free on a stream");
 	return release_async(at, stream);
 }
 
@@ -145,7 +131,7 @@ static void *make_original(unsigned char *code)
 static void apply(const struct patch *patch, unsigned char *code)
 {
 	if (!can_be_moved(code)) {
-		app_say("patcher can't patch %s", patch->name);
+		say("patcher can't patch %s", patch->name);
 		return;
 	}
 	*patch->original = make_original(code);
@@ -164,10 +150,10 @@ __attribute__((constructor)) static void patch_all(void)
 		unsigned char *code = look_up(&patches[i], where);
 
 		if (code == NULL)
-			app_say("patcher does not find %s: %s", patches[i].name, dlerror());
+			say("patcher does not find %s: %s", patches[i].name, dlerror());
 		else if (getenv("PATCHER_CALLS") == NULL)
 			apply(&patches[i], code);
 		else if (!strcmp(patches[i].name, "cuMemFree_v2"))
-			app_say("patcher frees nothing: %d", ((CUresult(*)(CUdeviceptr))code)(0));
+			say("patcher frees nothing: %d", ((CUresult(*)(CUdeviceptr))code)(0));
 	}
 }

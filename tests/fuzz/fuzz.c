@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/fuzz/dice.h"
+
 enum { MAX_INPUT = 1 << 20, BATCH = 256, PATIENCE = 20, MAX_FILES = 1024 };
 
 static const struct target *const targets[] = {&target_environment, &target_elf, &target_doctor,
@@ -41,20 +43,6 @@ const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
 	return "hard_rss_limit_mb=2048:allocator_may_return_null=1:detect_stack_use_after_return=0";
-}
-
-uint64_t fuzz_next(uint64_t *state)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15u;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
-static uint64_t below(uint64_t *state, uint64_t limit)
-{
-	return fuzz_next(state) % limit;
 }
 
 /* A number at which programs go wrong. */
@@ -141,7 +129,7 @@ static void change_once(uint64_t *state, struct input *input)
 		input->data[place_in(state, input->size)] ^= (unsigned char)(1u << below(state, 8));
 		break;
 	case 1:
-		input->data[place_in(state, input->size)] = (unsigned char)fuzz_next(state);
+		input->data[place_in(state, input->size)] = (unsigned char)next(state);
 		break;
 	case 2:
 	case 3:

@@ -15,7 +15,4 @@ struct target {
 
 extern const struct target target_environment, target_elf, target_doctor, target_trace;
 
-/* The next number of a sequence that follows from the state alone. */
-uint64_t fuzz_next(uint64_t *state);
-
 #endif

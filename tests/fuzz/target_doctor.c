@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/fuzz/dice.h"
 #include "tests/fuzz/fuzz.h"
 #include "tools/base/memory.h"
 #include "tools/command.h"
@@ -109,11 +110,6 @@ static uint64_t state_of(const char *kind, const char *path)
 	for (size_t i = 0; i < byte_count && i < 64; i++)
 		state = (state ^ bytes[i]) * 1099511628211u;
 	return state;
-}
-
-static uint64_t below(uint64_t *state, uint64_t limit)
-{
-	return fuzz_next(state) % limit;
 }
 
 /* A piece of the input. */

@@ -75,8 +75,7 @@ uint64_t gpu_count(enum sim_gpu_counter counter)
 
 void gpu_wait_for(enum sim_gpu_counter counter, uint64_t value)
 {
-	while (gpu_count(counter) != value)
-		usleep(1000);
+	wait_until(gpu_count(counter) == value);
 }
 
 void gpu_set(enum sim_gpu_knob knob, unsigned value)

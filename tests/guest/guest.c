@@ -58,26 +58,28 @@ static void count_all(int fd, struct sim_gpu_counters *counters)
 		fail("SIM_GPU_COUNT: %s", strerror(errno));
 }
 
+/* The first counter that is not as before, or SIM_GPU_COUNTERS. */
+static unsigned counter_that_differs(int fd, const struct sim_gpu_counters *before,
+				     struct sim_gpu_counters *after)
+{
+	count_all(fd, after);
+	for (unsigned i = 0; i < sizeof(balanced) / sizeof(*balanced); i++)
+		if (after->value[balanced[i]] != before->value[balanced[i]])
+			return balanced[i];
+	return SIM_GPU_COUNTERS;
+}
+
 /* Deferred work (for example the last dma-buf's release) gets a minute. */
 static void check_counts(int fd, const struct sim_gpu_counters *before)
 {
 	static const char *const names[] = {SIM_GPU_COUNTER_NAMES};
 	struct sim_gpu_counters after;
-	unsigned i, tries, wrong = 0;
+	unsigned wrong;
 
-	for (tries = 0; tries < 3000; tries++) {
-		count_all(fd, &after);
-		for (i = 0; i < sizeof(balanced) / sizeof(*balanced); i++) {
-			if (after.value[balanced[i]] != before->value[balanced[i]])
-				break;
-		}
-		if (i == sizeof(balanced) / sizeof(*balanced))
-			return;
-		wrong = balanced[i];
-		usleep(20000);
-	}
-	fail("the driver's count of %s went from %llu to %llu", names[wrong], before->value[wrong],
-	     after.value[wrong]);
+	if (!becomes_true(PATIENCE_NS,
+			  (wrong = counter_that_differs(fd, before, &after)) == SIM_GPU_COUNTERS))
+		fail("the driver's count of %s went from %llu to %llu", names[wrong],
+		     before->value[wrong], after.value[wrong]);
 }
 
 /* Marks the test in the kernel's log, for its messages; tests/guest/run looks for this. */

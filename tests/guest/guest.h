@@ -26,6 +26,7 @@
 #include "edu_peer.h"
 #include "pindown_ioctl.h"
 #include "sim_gpu.h"
+#include "tests/unit/support/patience.h"
 
 #define PAGE SIM_GPU_PAGE
 /* A page of the CPU: 4 KiB, or on arm64 also 16 or 64. */
@@ -77,6 +78,16 @@ __attribute__((noreturn, format(printf, 1, 2))) void test_skipped(const char *fo
 		if (is != should)                                                             \
 			fail("%s is %lld (%#llx), not %lld (%#llx)", #is_, (long long)is, is, \
 			     (long long)should, should);                                      \
+	} while (0)
+
+/*
+ * Waits until another process or the kernel has made the condition true. Fails the test otherwise,
+ * before the time limit of a test that sets none.
+ */
+#define wait_until(condition)                                                       \
+	do {                                                                        \
+		if (!becomes_true(20000000000u * slowness(), condition))            \
+			fail("not in %u seconds: %s", 20 * slowness(), #condition); \
 	} while (0)
 
 /* A call that returns 0, or -1 with errno. */

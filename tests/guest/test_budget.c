@@ -264,22 +264,20 @@ static void charged(int fd, unsigned pages)
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), pages);
 }
 
-/* Pins that a work item of the kernel releases get a minute. */
+static uint64_t bytes_of_all(int fd)
+{
+	struct pindown_stats_all stats;
+
+	pdn_stats(fd, &stats);
+	return stats.all_bytes;
+}
+
+/* A work item of the kernel releases these pins. */
 static void comes_back(int fd)
 {
-	unsigned tries;
-
-	for (tries = 0; tries < 6000 && gpu_count(SIM_GPU_BAR_PAGES); tries++)
-		usleep(10000);
+	wait_until(gpu_count(SIM_GPU_BAR_PAGES) == 0);
 	/* The driver has the space back a moment before the budget. */
-	for (tries = 0; tries < 6000; tries++) {
-		struct pindown_stats_all stats;
-
-		pdn_stats(fd, &stats);
-		if (!stats.all_bytes)
-			break;
-		usleep(10000);
-	}
+	wait_until(bytes_of_all(fd) == 0);
 	charged(fd, 0);
 }
 

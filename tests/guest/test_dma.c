@@ -264,17 +264,20 @@ TEST(what_importers_keep_is_counted)
 
 TEST(a_free_leaves_it_to_a_fence)
 {
-	struct exported exported = export_new(PAGE, 0, 0);
-	struct edu_import import;
+	struct exported exported = export_new(PAGE, 0, 0), later = export_new(2 * PAGE, 0, 0);
+	struct edu_import import, of_later;
 	struct memory again;
 	int peer = peer_open();
 
 	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
 	gpu_free(&exported.memory);
 	again = gpu_alloc_at(exported.memory.va, PAGE);
-	/* A work item would have done this by now. */
-	usleep(200000);
-	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES), 2);
+	/* Work items begin in the order of the frees: by the end of a later one it has begun. */
+	works(peer_import(peer, later.buffer, EDU_DYNAMIC | EDU_BUSY, &of_later));
+	gpu_free(&later.memory);
+	works(ioctl(peer, EDU_SIGNAL, &of_later.id));
+	gpu_wait_for(SIM_GPU_MEMORY_PAGES, 2);
+	works(ioctl(peer, EDU_RELEASE, &of_later.id));
 	works(ioctl(peer, EDU_SIGNAL, &import.id));
 	gpu_wait_for(SIM_GPU_MEMORY_PAGES, 1);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
@@ -304,8 +307,7 @@ TEST(a_fence_outlives_its_importer)
 	check(number_in("/sys/module/pindown/refcnt") > 0);
 	works(ioctl(peer, EDU_SIGNAL, &import.id));
 	gpu_wait_for(SIM_GPU_PINS, 0);
-	while (number_in("/sys/module/pindown/refcnt") > 0)
-		usleep(1000);
+	wait_until(number_in("/sys/module/pindown/refcnt") == 0);
 }
 
 /* The kernel's own RDMA code warns when it is notified about memory that it has pinned. */

@@ -20,8 +20,7 @@ static unsigned long users_of_driver(void)
 /* Until then `rmmod` of the driver fails, without naming a user. */
 static void driver_is_let_go(unsigned long before)
 {
-	while (users_of_driver() != before)
-		usleep(1000);
+	wait_until(users_of_driver() == before);
 }
 
 TEST(the_driver_is_kept_while_the_device_is_open)

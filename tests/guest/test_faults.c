@@ -91,7 +91,7 @@ static void each_in_turn(struct thing *thing, const char *name, int (*act)(struc
 			 void (*undo)(struct thing *))
 {
 	struct sim_gpu_counters before;
-	unsigned nth, failures = 0, tries;
+	unsigned nth, failures = 0;
 	bool again = true;
 	int result;
 
@@ -109,9 +109,7 @@ static void each_in_turn(struct thing *thing, const char *name, int (*act)(struc
 		if (result && !again)
 			fail("%s fails though nothing in it did: %s", name, strerror(errno));
 		/* Deferred work gets a minute. */
-		for (tries = 0; tries < 6000 && !as_before(&before); tries++)
-			usleep(10000);
-		if (!as_before(&before))
+		if (!becomes_true(PATIENCE_NS, as_before(&before)))
 			fail("%s leaves something behind when its failure number %u is met", name,
 			     nth);
 	}

@@ -18,29 +18,9 @@
 #include <time.h>
 
 #include "guest.h"
+#include "tests/fuzz/dice.h"
 
 enum { PROCESSES = 2, THREADS = 3, FILES = 8, BUFFERS = 8, MAPS = 12, MEMORIES = 6, STEPS = 400 };
-
-/* ---- chance ---- */
-
-static uint64_t next(uint64_t *state)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15u;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-	x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-	return x ^ x >> 31;
-}
-
-static uint64_t below(uint64_t *state, uint64_t limit)
-{
-	return next(state) % limit;
-}
-
-static bool one_in(uint64_t *state, uint64_t count)
-{
-	return below(state, count) == 0;
-}
 
 /* ---- what the threads of a process share ---- */
 
@@ -527,33 +507,32 @@ static pid_t begin_process(uint64_t seed)
 	_exit(0);
 }
 
-/* Forked children of theirs may live a little longer; what they hold ends with them. */
-static void check_nothing_is_left(uint64_t seed)
+static bool nothing_is_left(int fd, struct pindown_stats_all *stats)
 {
 	static const enum sim_gpu_counter gone[] = {SIM_GPU_PINS, SIM_GPU_PERSISTENT,
 						    SIM_GPU_TABLES, SIM_GPU_DMA_MAPPINGS};
+
+	pdn_stats(fd, stats);
+	for (unsigned i = 0; i < sizeof(gone) / sizeof(*gone); i++)
+		if (gpu_count(gone[i]))
+			return false;
+	return !stats->all_bytes && !stats->all_regions && !pdn_counter("kept_bytes");
+}
+
+/* Forked children of theirs may live a little longer; what they hold ends with them. */
+static void check_nothing_is_left(uint64_t seed)
+{
 	struct pindown_stats_all stats;
 	int fd = pdn_open();
-	unsigned i, tries;
 
-	for (tries = 0;; tries++) {
-		pdn_stats(fd, &stats);
-		for (i = 0; i < sizeof(gone) / sizeof(*gone) && !gpu_count(gone[i]); i++)
-			;
-		if (i == sizeof(gone) / sizeof(*gone) && !stats.all_bytes && !stats.all_regions &&
-		    !pdn_counter("kept_bytes"))
-			break;
-		if (tries == 1000 * slowness())
-			fail("round of seed %llu: still there: %llu pins, %llu persistent, "
-			     "%llu tables, %llu mappings; counted: %llu bytes, %llu regions",
-			     (unsigned long long)seed, (unsigned long long)gpu_count(SIM_GPU_PINS),
-			     (unsigned long long)gpu_count(SIM_GPU_PERSISTENT),
-			     (unsigned long long)gpu_count(SIM_GPU_TABLES),
-			     (unsigned long long)gpu_count(SIM_GPU_DMA_MAPPINGS),
-			     (unsigned long long)stats.all_bytes,
-			     (unsigned long long)stats.all_regions);
-		usleep(10000);
-	}
+	if (!becomes_true(PATIENCE_NS * slowness(), nothing_is_left(fd, &stats)))
+		fail("round of seed %llu: still there: %llu pins, %llu persistent, "
+		     "%llu tables, %llu mappings; counted: %llu bytes, %llu regions",
+		     (unsigned long long)seed, (unsigned long long)gpu_count(SIM_GPU_PINS),
+		     (unsigned long long)gpu_count(SIM_GPU_PERSISTENT),
+		     (unsigned long long)gpu_count(SIM_GPU_TABLES),
+		     (unsigned long long)gpu_count(SIM_GPU_DMA_MAPPINGS),
+		     (unsigned long long)stats.all_bytes, (unsigned long long)stats.all_regions);
 	close(fd);
 }
 
@@ -569,7 +548,7 @@ static void play_round(uint64_t seed)
 	for (unsigned i = 0; i < PROCESSES; i++)
 		children[i] = begin_process(next(&state));
 	if (one_in(&state, 3)) {
-		usleep(below(&state, 50000));
+		usleep(below(&state, 50000)); /* it may be anywhere in its steps */
 		kill(children[0], SIGKILL);
 	}
 	for (unsigned i = 0; i < PROCESSES; i++) {

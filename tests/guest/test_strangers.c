@@ -10,6 +10,7 @@
 #include <sys/sysinfo.h>
 
 #include "guest.h"
+#include "tests/unit/support/asleep.h"
 
 #define NOWHERE 0x123400000000ull /* no process has GPU memory there */
 
@@ -23,25 +24,6 @@ static void defaults(void)
 static void become_nobody(void)
 {
 	check(setgid(12345) == 0 && setuid(12345) == 0);
-}
-
-/* A process that has come as far as it can. */
-static void child_waits(pid_t child)
-{
-	char path[32], state;
-	unsigned asleep = 0;
-	FILE *stat;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", child);
-	while (asleep < 6) {
-		stat = fopen(path, "r");
-		check(stat && fscanf(stat, "%*d %*s %c", &state) == 1);
-		fclose(stat);
-		if (state == 'Z')
-			return;
-		asleep = state == 'S' || state == 'D' ? asleep + 1 : 0;
-		usleep(1000);
-	}
 }
 
 /* ---- the memory of others ---- */
@@ -168,7 +150,7 @@ TEST(large_requests_of_many_at_a_time)
 		if (i == 0)
 			gate_await(SIM_GPU_GATE_ROOM);
 		else
-			child_waits(child[i]);
+			wait_until_asleep(child[i], "SD");
 	}
 	check_equal(gpu_count(SIM_GPU_ROOM_BYTES), max);
 	gate_open(SIM_GPU_GATE_ROOM);
@@ -197,7 +179,7 @@ TEST(waiting_behind_a_large_request)
 	first = in_child(asks_for_much, NULL);
 	gate_await(SIM_GPU_GATE_ROOM);
 	second = in_child(asks_and_is_killed, &large);
-	child_waits(second);
+	wait_until_asleep(second, "SD");
 	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	works(kill(second, SIGKILL));
 	check(waitpid(second, &status, 0) == second && WIFSIGNALED(status));

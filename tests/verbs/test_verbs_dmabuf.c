@@ -59,19 +59,11 @@ static void once(uint64_t offset, size_t length)
 	must_deregister(reg_at(offset, length));
 }
 
-static struct recorder_call last_call(void)
-{
-	struct recorder_call call;
-
-	ck_assert(recorder_last(RECORDER_REG_DMABUF_MR, &call));
-	return call;
-}
-
 /* Did the last call reach libibverbs as the program made it? */
 static bool was_untouched(struct ibv_pd *in, uint64_t offset, size_t length, uint64_t iova, int by,
 			  int access)
 {
-	struct recorder_call call = last_call();
+	struct recorder_call call = last_call(RECORDER_REG_DMABUF_MR);
 
 	return call.pd == in && call.addr == offset && call.length == length && call.iova == iova &&
 	       call.fd == by && call.access == access;
@@ -85,7 +77,8 @@ START_TEST(the_second_one_is_the_first_one)
 
 	begin_with_export();
 	first = reg_at(8192, KIB(64));
-	ck_assert_int_ne(last_call().fd, fd); /* the region's, which all share */
+	ck_assert_int_ne(last_call(RECORDER_REG_DMABUF_MR).fd,
+			 fd); /* the region's, which all share */
 	second = reg_at(8192, KIB(64));
 	ck_assert_ptr_ne(first, second);
 	ck_assert_uint_eq(first->lkey, second->lkey);
@@ -107,9 +100,9 @@ START_TEST(it_covers_exactly_what_the_program_named)
 
 	begin_with_export();
 	mr = reg(pd, 5000, 10000, 77 * KIB(4) + 5000 % KIB(4), fd, ALL_ACCESS);
-	ck_assert_uint_eq(last_call().addr, 5000);
-	ck_assert_uint_eq(last_call().length, 10000);
-	ck_assert_uint_eq(last_call().iova, 77 * KIB(4) + 5000 % KIB(4));
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 5000);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, 10000);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).iova, 77 * KIB(4) + 5000 % KIB(4));
 	must_deregister(mr);
 	mr = reg_at(5000, 10000);
 	gpu_fill(p, 'a', MIB(4));
@@ -140,7 +133,8 @@ START_TEST(whatever_differs_is_another_one)
 		must_deregister(reg(other, 0, 8192, p, fd, ALL_ACCESS));
 		must_deregister(reg(pd, 0, 8192, p, fd, IBV_ACCESS_LOCAL_WRITE));
 		must_deregister(reg(pd, 0, 8192, p, fd, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING));
-		ck_assert_int_eq(last_call().access, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+		ck_assert_int_eq(last_call(RECORDER_REG_DMABUF_MR).access,
+				 ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
 		if (!round)
 			made = dmabuf_calls();
 	}
@@ -205,7 +199,7 @@ START_TEST(a_range_that_is_rounded_out_to_pages)
 	must_deregister(reg(pd, 0, 8192, small, by, ALL_ACCESS));
 	must_deregister(reg(pd, 0, 8192, small, by, ALL_ACCESS));
 	must_deregister(reg(pd, 0, 5000, small, by, ALL_ACCESS));
-	ck_assert_uint_eq(last_call().length, 5000);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, 5000);
 	ck_assert_uint_eq(dmabuf_calls(), 2);
 	close(by);
 	gpu_free(small);
@@ -276,7 +270,7 @@ START_TEST(it_is_made_from_the_regions_dmabuf)
 	part = export_range(p + KIB(64), KIB(128), 0);
 	before = open_descriptors();
 	mr = reg(pd, 4096, 8192, p + KIB(64) + 4096, part, ALL_ACCESS);
-	ck_assert_uint_eq(last_call().addr, KIB(64) + 4096);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, KIB(64) + 4096);
 	must_deregister(mr);
 	for (uint64_t i = 0; i < 20; i++)
 		once(i * 4096, 4096);
@@ -695,9 +689,9 @@ START_TEST(an_export_with_flags)
 	pcie = export_range(p + MIB(1), MIB(3), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
 	mr = reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS);
 	/* From a duplicate: its offset is that of the program's call. */
-	ck_assert_uint_eq(last_call().addr, 4096);
-	ck_assert_int_ne(last_call().fd, pcie);
-	ck_assert_int_eq(fcntl(last_call().fd, F_GETFD), -1);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 4096);
+	ck_assert_int_ne(last_call(RECORDER_REG_DMABUF_MR).fd, pcie);
+	ck_assert_int_eq(fcntl(last_call(RECORDER_REG_DMABUF_MR).fd, F_GETFD), -1);
 	must_deregister(mr);
 	must_deregister(reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
 	ck_assert_uint_eq(dmabuf_calls(), 2);
@@ -808,13 +802,8 @@ static void *register_and_free(void *arg)
 
 START_TEST(threads_that_register_and_free)
 {
-	pthread_t threads[4];
-
 	begin();
-	for (unsigned i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, register_and_free, NULL), 0);
-	for (unsigned i = 0; i < 4; i++)
-		pthread_join(threads[i], NULL);
+	in_four_threads(register_and_free);
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 }

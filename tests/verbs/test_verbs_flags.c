@@ -13,14 +13,6 @@ static void begin_with_memory(void)
 	p = gpu_alloc(MIB(4));
 }
 
-static struct recorder_call last_dmabuf(void)
-{
-	struct recorder_call call;
-
-	ck_assert(recorder_last(RECORDER_REG_DMABUF_MR, &call));
-	return call;
-}
-
 /* ---- access ---- */
 
 static const int left_to_libibverbs[] = {
@@ -64,7 +56,8 @@ START_TEST(relaxed_ordering_is_passed_on_and_a_registration_of_its_own)
 	a = must_register(pd, p, 4096, ALL_ACCESS);
 	b = ibv_reg_mr_iova2(pd, (void *)p, 4096, p, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
 	ck_assert_ptr_nonnull(b);
-	ck_assert_int_eq(last_dmabuf().access, ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
+	ck_assert_int_eq(last_call(RECORDER_REG_DMABUF_MR).access,
+			 ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING);
 	ck_assert_uint_ne(a->lkey, b->lkey);
 	must_deregister(a);
 	must_deregister(b);
@@ -76,7 +69,7 @@ START_TEST(other_optional_flags_are_left_out)
 {
 	begin_with_memory();
 	must_deregister(ibv_reg_mr_iova2(pd, (void *)p, 4096, p, ALL_ACCESS | 1u << 25));
-	ck_assert_int_eq(last_dmabuf().access, ALL_ACCESS);
+	ck_assert_int_eq(last_call(RECORDER_REG_DMABUF_MR).access, ALL_ACCESS);
 	register_once(pd, p, 4096, ALL_ACCESS);
 	ck_assert_uint_eq(dmabuf_calls(), 1);
 }
@@ -167,9 +160,9 @@ START_TEST(an_iova_of_0_in_the_midst_of_a_region)
 
 	begin_with_memory();
 	mr = with_iova(p + 8192, MIB(1), 0);
-	ck_assert_uint_eq(last_dmabuf().addr, 8192);
-	ck_assert_uint_eq(last_dmabuf().length, MIB(4) - 8192);
-	ck_assert_uint_eq(last_dmabuf().iova, 0);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 8192);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, MIB(4) - 8192);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).iova, 0);
 	assert_leads_to(mr, 0, p + 8192);
 	assert_leads_to(mr, MIB(1), p + 8192 + MIB(1));
 	must_deregister(mr);
@@ -184,8 +177,8 @@ START_TEST(an_iova_up_to_the_end_of_all_addresses)
 
 	begin_with_memory();
 	mr = with_iova(p + 4096, 4096, -4096ull);
-	ck_assert_uint_eq(last_dmabuf().addr, 0);
-	ck_assert_uint_eq(last_dmabuf().length, 8192);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 0);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, 8192);
 	assert_leads_to(mr, -4096ull, p + 4096);
 	must_deregister(mr);
 }
@@ -266,7 +259,7 @@ START_TEST(an_error_of_the_moment_is_not_remembered)
 	ck_assert_int_eq(errno, EAGAIN); /* the error of the original call */
 	register_once(pd, p, 4096, ALL_ACCESS);
 	ck_assert_uint_eq(dmabuf_calls(), 3);
-	ck_assert_uint_eq(last_dmabuf().length, MIB(4));
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, MIB(4));
 }
 END_TEST
 
@@ -276,14 +269,14 @@ START_TEST(a_region_that_is_too_long_for_the_card_is_registered_in_part)
 	recorder_limit(MIB(1), 0);
 	register_once(pd, p + 100, 10000, ALL_ACCESS);
 	ck_assert_uint_eq(dmabuf_calls(), 2);
-	ck_assert_uint_eq(last_dmabuf().addr, 0);
-	ck_assert_uint_eq(last_dmabuf().length, 12288);
-	ck_assert_uint_eq(last_dmabuf().iova, p);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 0);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, 12288);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).iova, p);
 	register_once(pd, p + 200, 10000, ALL_ACCESS); /* the same pages */
 	ck_assert_uint_eq(dmabuf_calls(), 2);
 	register_once(pd, p + MIB(2), MIB(1), ALL_ACCESS);
 	ck_assert_uint_eq(dmabuf_calls(), 3); /* the whole memory is not tried again */
-	ck_assert_uint_eq(last_dmabuf().addr, MIB(2));
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, MIB(2));
 	assert_leads_to(must_register(pd, p + MIB(2), MIB(1), ALL_ACCESS), p + MIB(2), p + MIB(2));
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, MIB(2), ALL_ACCESS));
 	ck_assert_int_eq(errno, EFAULT);

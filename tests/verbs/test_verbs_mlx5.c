@@ -25,14 +25,6 @@ static void begin_with_export(void)
 	OK(cuMemGetHandleForAddressRange(&fd, p, MIB(4), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 }
 
-static struct recorder_call last(enum recorder_verb verb)
-{
-	struct recorder_call call;
-
-	ck_assert(recorder_last(verb, &call));
-	return call;
-}
-
 static void is_a_region(const struct ibv_mr *mr, uint64_t addr, size_t length)
 {
 	ck_assert_msg(mr != NULL, "errno %d", errno);
@@ -66,7 +58,7 @@ START_TEST(the_second_one_of_mlx5_is_the_first_one)
 	ck_assert_ptr_ne(first, second);
 	ck_assert_uint_eq(first->lkey, second->lkey);
 	ck_assert_uint_eq(first->rkey, second->rkey);
-	call = last(RECORDER_MLX5_REG_DMABUF_MR);
+	call = last_call(RECORDER_MLX5_REG_DMABUF_MR);
 	ck_assert_int_ne(call.fd, fd); /* the region's, which all share */
 	ck_assert_uint_eq(call.addr, 8192);
 	ck_assert_uint_eq(call.length, KIB(64));
@@ -99,7 +91,7 @@ START_TEST(each_call_and_its_flags_make_one_of_their_own)
 		must_deregister(reg(0, 8192, 0));
 		must_deregister(ibv_reg_dmabuf_mr(pd, 0, 8192, p, fd, ALL_ACCESS));
 		ck_assert_uint_eq(mlx5_calls(), 2);
-		ck_assert_uint_eq(last(RECORDER_MLX5_REG_DMABUF_MR).flags, 0);
+		ck_assert_uint_eq(last_call(RECORDER_MLX5_REG_DMABUF_MR).flags, 0);
 		ck_assert_uint_eq(dmabuf_calls(), 1);
 	}
 }
@@ -110,12 +102,12 @@ START_TEST(mlx5_gives_its_own_answers)
 {
 	begin_with_export();
 	must_deregister(reg(0, 8192, 1 << 30));
-	ck_assert_uint_eq(last(RECORDER_MLX5_REG_DMABUF_MR).flags, 1 << 30);
+	ck_assert_uint_eq(last_call(RECORDER_MLX5_REG_DMABUF_MR).flags, 1 << 30);
 	recorder_fail(RECORDER_MLX5_REG_DMABUF_MR, UINT32_MAX, EOPNOTSUPP);
 	errno = 0;
 	ck_assert_ptr_null(mlx5dv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS, DIRECT));
 	ck_assert_int_eq(errno, EOPNOTSUPP);
-	ck_assert_int_eq(last(RECORDER_MLX5_REG_DMABUF_MR).fd, fd);
+	ck_assert_int_eq(last_call(RECORDER_MLX5_REG_DMABUF_MR).fd, fd);
 	/* It is no limit of the card for the other calls. */
 	must_deregister(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
 	must_deregister(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
@@ -253,14 +245,14 @@ START_TEST(what_reg_mr_ex_leaves_to_libibverbs)
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		ck_assert_ptr_null(reg_ex(wrong[i], p, p, 4096));
 		ck_assert_int_eq(errno, EINVAL);
-		ck_assert_uint_eq(last(RECORDER_REG_MR_EX).flags, wrong[i]);
+		ck_assert_uint_eq(last_call(RECORDER_REG_MR_EX).flags, wrong[i]);
 		ck_assert_uint_eq(ex_calls(), i + 1);
 	}
 	ck_assert_uint_eq(dmabuf_calls(), 0);
 	/* With a DMA handle, which belongs to the registration. */
 	mr = reg_ex(BY_FD | IBV_REG_MR_MASK_DMAH, 0, p, 4096);
 	is_a_region(mr, 0, 4096);
-	ck_assert_int_eq(last(RECORDER_REG_MR_EX).fd, fd);
+	ck_assert_int_eq(last_call(RECORDER_REG_MR_EX).fd, fd);
 	must_deregister(mr);
 	ck_assert_uint_eq(dereg_calls(), 1);
 	ck_assert_uint_eq(stats().misses, 0);

@@ -9,14 +9,6 @@
 
 #include "verbs_test.h"
 
-static struct recorder_call last_dmabuf(void)
-{
-	struct recorder_call call;
-
-	ck_assert(recorder_last(RECORDER_REG_DMABUF_MR, &call));
-	return call;
-}
-
 /* ---- PINDOWN_VERBS=exact ---- */
 
 START_TEST(a_key_is_good_for_the_pages_that_were_named)
@@ -27,9 +19,9 @@ START_TEST(a_key_is_good_for_the_pages_that_were_named)
 	begin();
 	p = gpu_alloc(MIB(4));
 	mr = must_register(pd, p + 5000, 10000, ALL_ACCESS);
-	ck_assert_uint_eq(last_dmabuf().addr, 4096);
-	ck_assert_uint_eq(last_dmabuf().length, 12288);
-	ck_assert_uint_eq(last_dmabuf().iova, p + 4096);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 4096);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, 12288);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).iova, p + 4096);
 	ck_assert_int_eq(recorder_copy(mr->lkey, p + 5000, mr->rkey, p + 8192, 100), RECORDER_OK);
 	ck_assert_int_eq(recorder_copy(mr->lkey, p + 5000, mr->rkey, p + 16384, 100),
 			 RECORDER_REMOTE_ERROR);
@@ -52,9 +44,9 @@ START_TEST(an_exact_iova)
 	p = gpu_alloc(MIB(4));
 	mr = ibv_reg_mr_iova(pd, (void *)(p + 8192), 4096, 0, ALL_ACCESS);
 	ck_assert_ptr_nonnull(mr);
-	ck_assert_uint_eq(last_dmabuf().addr, 8192);
-	ck_assert_uint_eq(last_dmabuf().length, 4096);
-	ck_assert_uint_eq(last_dmabuf().iova, 0);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 8192);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).length, 4096);
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).iova, 0);
 	must_deregister(mr);
 }
 END_TEST
@@ -100,7 +92,7 @@ START_TEST(switched_off_a_programs_dmabuf_is_libibverbs_own)
 	fd = export_of(p, MIB(4));
 	for (unsigned i = 0; i < 2; i++) {
 		mr = ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS);
-		ck_assert_int_eq(last_dmabuf().fd, fd);
+		ck_assert_int_eq(last_call(RECORDER_REG_DMABUF_MR).fd, fd);
 		ck_assert_int_eq(ibv_dereg_mr(mr), 0);
 	}
 	ck_assert_uint_eq(dmabuf_calls(), 2);
@@ -332,7 +324,7 @@ START_TEST(a_programs_dmabuf_serves_without_a_regions)
 	fd = export_of(p, MIB(4));
 	for (unsigned i = 0; i < 2; i++)
 		must_deregister(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
-	ck_assert_int_ne(last_dmabuf().fd, fd); /* a duplicate of it */
+	ck_assert_int_ne(last_call(RECORDER_REG_DMABUF_MR).fd, fd); /* a duplicate of it */
 	ck_assert_uint_eq(dmabuf_calls(), 1);
 	ck_assert_uint_eq(dereg_calls(), 0);
 	gpu_free(p);

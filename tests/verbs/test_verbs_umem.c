@@ -25,14 +25,6 @@ static void begin_with_export(void)
 	OK(cuMemGetHandleForAddressRange(&fd, p, MIB(4), CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 }
 
-static struct recorder_call last(enum recorder_verb verb)
-{
-	struct recorder_call call;
-
-	ck_assert(recorder_last(verb, &call));
-	return call;
-}
-
 static struct mlx5dv_devx_umem *reg(CUdeviceptr addr, size_t size)
 {
 	struct mlx5dv_devx_umem *umem;
@@ -88,7 +80,7 @@ START_TEST(by_address)
 	ck_assert_uint_eq(first->umem_id, second->umem_id);
 	ck_assert_uint_eq(plain_calls(), 0); /* which can't do it */
 	ck_assert_uint_eq(ex_calls(), 1);
-	call = last(RECORDER_UMEM_REG_EX);
+	call = last_call(RECORDER_UMEM_REG_EX);
 	ck_assert_uint_eq(call.addr, 5000); /* exactly what the program named */
 	ck_assert_uint_eq(call.length, 10000);
 	ck_assert_int_eq(call.access, WRITE);
@@ -117,8 +109,8 @@ START_TEST(by_a_dmabuf)
 	second = reg_in(by_dmabuf(8192, KIB(64)));
 	ck_assert_uint_eq(first->umem_id, second->umem_id);
 	ck_assert_uint_eq(ex_calls(), 1);
-	ck_assert_int_ne(last(RECORDER_UMEM_REG_EX).fd, fd); /* the region's */
-	ck_assert_uint_eq(last(RECORDER_UMEM_REG_EX).addr, 8192);
+	ck_assert_int_ne(last_call(RECORDER_UMEM_REG_EX).fd, fd); /* the region's */
+	ck_assert_uint_eq(last_call(RECORDER_UMEM_REG_EX).addr, 8192);
 	close(fd);
 	gpu_fill(p + 8192, 'y', 1);
 	ck_assert_int_eq(recorder_umem_bytes(first->umem_id)[0], 'y');
@@ -149,7 +141,7 @@ START_TEST(another_one_for_each_difference)
 		in.pgsz_bitmap = 4096;
 		dereg(reg_in(in));
 		if (!round)
-			ck_assert_uint_eq(last(RECORDER_UMEM_REG_EX).flags, 4096);
+			ck_assert_uint_eq(last_call(RECORDER_UMEM_REG_EX).flags, 4096);
 		in.pgsz_bitmap = 8192;
 		dereg(reg_in(in));
 		if (!round)
@@ -171,7 +163,7 @@ START_TEST(by_address_in_the_extended_call)
 	dereg(reg_in(in));
 	dereg(reg(p + 4096, 4096));
 	ck_assert_uint_eq(ex_calls(), 1);
-	ck_assert_uint_eq(last(RECORDER_UMEM_REG_EX).addr, 4096);
+	ck_assert_uint_eq(last_call(RECORDER_UMEM_REG_EX).addr, 4096);
 }
 END_TEST
 
@@ -204,8 +196,8 @@ START_TEST(an_export_with_flags)
 	dereg(reg_in(in));
 	dereg(reg_in(in));
 	ck_assert_uint_eq(ex_calls(), 1);
-	ck_assert_int_ne(last(RECORDER_UMEM_REG_EX).fd, fd); /* a duplicate of it */
-	ck_assert_uint_eq(last(RECORDER_UMEM_REG_EX).addr, 4096);
+	ck_assert_int_ne(last_call(RECORDER_UMEM_REG_EX).fd, fd); /* a duplicate of it */
+	ck_assert_uint_eq(last_call(RECORDER_UMEM_REG_EX).addr, 4096);
 	close(fd);
 	gpu_free(p);
 	ck_assert_uint_eq(recorder_open_umems(), 0);
@@ -427,11 +419,11 @@ START_TEST(host_memory_is_libmlx5s_own)
 	for (unsigned i = 0; i < 2; i++)
 		dereg(reg((uintptr_t)host, 8192));
 	ck_assert_uint_eq(plain_calls(), 2);
-	ck_assert_uint_eq(last(RECORDER_UMEM_REG).addr, (uintptr_t)host);
+	ck_assert_uint_eq(last_call(RECORDER_UMEM_REG).addr, (uintptr_t)host);
 	ck_assert_uint_eq(ex_calls(), 0);
 	in.addr = host;
 	dereg(reg_in(in));
-	ck_assert_uint_eq(last(RECORDER_UMEM_REG_EX).flags, 4096);
+	ck_assert_uint_eq(last_call(RECORDER_UMEM_REG_EX).flags, 4096);
 	ck_assert_uint_eq(ends(), 3);
 	free(host);
 }
@@ -448,7 +440,7 @@ START_TEST(a_dmabuf_that_is_not_known)
 	dereg(reg_in(in));
 	ck_assert_uint_eq(ex_calls(), 2);
 	ck_assert_uint_eq(ends(), 2);
-	ck_assert_int_eq(last(RECORDER_UMEM_REG_EX).fd, in.dmabuf_fd);
+	ck_assert_int_eq(last_call(RECORDER_UMEM_REG_EX).fd, in.dmabuf_fd);
 	ck_assert_uint_eq(stats().misses, 0);
 }
 END_TEST
@@ -573,13 +565,8 @@ static void *register_and_free(void *arg)
 
 START_TEST(threads_that_register_umems_and_free)
 {
-	pthread_t threads[4];
-
 	begin();
-	for (unsigned i = 0; i < 4; i++)
-		ck_assert_int_eq(pthread_create(&threads[i], NULL, register_and_free, NULL), 0);
-	for (unsigned i = 0; i < 4; i++)
-		pthread_join(threads[i], NULL);
+	in_four_threads(register_and_free);
 	ck_assert_uint_eq(recorder_open_umems(), 0);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 }

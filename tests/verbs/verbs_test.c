@@ -2,6 +2,7 @@
 /* The functions that all tests of the wrappers share. */
 #define _GNU_SOURCE
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -137,6 +138,24 @@ void must_deregister(struct ibv_mr *mr)
 void register_once(struct ibv_pd *in, CUdeviceptr addr, size_t length, int access)
 {
 	must_deregister(must_register(in, addr, length, access));
+}
+
+struct recorder_call last_call(enum recorder_verb verb)
+{
+	struct recorder_call call;
+
+	ck_assert(recorder_last(verb, &call));
+	return call;
+}
+
+void in_four_threads(void *(*run)(void *))
+{
+	pthread_t threads[4];
+
+	for (unsigned i = 0; i < 4; i++)
+		ck_assert_int_eq(pthread_create(&threads[i], NULL, run, NULL), 0);
+	for (unsigned i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
 }
 
 struct pindown_stats stats(void)

@@ -45,6 +45,12 @@ struct ibv_mr *must_register(struct ibv_pd *in, CUdeviceptr addr, size_t length,
 void must_deregister(struct ibv_mr *mr);
 void register_once(struct ibv_pd *in, CUdeviceptr addr, size_t length, int access);
 
+/* The last call of this kind that has reached libibverbs or libmlx5; there must be one. */
+struct recorder_call last_call(enum recorder_verb verb);
+
+/* Runs it in four threads at once. */
+void in_four_threads(void *(*run)(void *));
+
 struct pindown_stats stats(void);
 
 /* A function of the driver by a road that nobody watches: through its own symbol table. */

@@ -418,8 +418,7 @@ TEST(a_process_that_is_killed)
 	works(kill(child, SIGKILL));
 	check_equal(waitpid(child, &status, 0), child);
 	/* The kernel may clean up after a dead process a moment later. */
-	while (hca_count("live_mrs") || gpu_count(SIM_GPU_PINS))
-		usleep(10000);
+	wait_until(hca_count("live_mrs") == 0 && gpu_count(SIM_GPU_PINS) == 0);
 }
 
 /* ---- threads: one frees memory and allocates it again, while others register it -------------- */

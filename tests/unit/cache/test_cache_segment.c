@@ -20,33 +20,10 @@ struct segment {
 };
 
 /* hook/'s part: the mapping is there, and then pindown is notified. */
-static void map_at(CUdeviceptr at)
-{
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	CUmemAccessDesc access = {.location = prop.location,
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUmemGenericAllocationHandle handle;
-
-	OK(cuMemCreate(&handle, PIECE, &prop, 0));
-	OK(cuMemMap(at, PIECE, 0, handle, 0));
-	OK(cuMemRelease(handle));
-	OK(cuMemSetAccess(at, PIECE, &access, 1));
-	pdn_allocated(at, PIECE);
-}
-
-static void unmap(CUdeviceptr at, size_t size)
-{
-	pdn_guard guard = pdn_end_range(at, size);
-
-	OK(cuMemUnmap(at, size));
-	pdn_ended(guard);
-}
-
 static void extend(struct segment *segment, size_t size)
 {
 	for (size_t end = segment->size + size; segment->size < end; segment->size += PIECE)
-		map_at(segment->base + segment->size);
+		sim_map_new(segment->base + segment->size, PIECE);
 }
 
 static struct segment segment_of(size_t size)
@@ -61,24 +38,8 @@ static struct segment segment_of(size_t size)
 static void end_segment(const struct segment *segment)
 {
 	for (size_t at = 0; at < segment->size; at += PIECE)
-		unmap(segment->base + at, PIECE); /* succeeds where there is a hole, too */
+		sim_unmap(segment->base + at, PIECE); /* succeeds where there is a hole, too */
 	OK(cuMemAddressFree(segment->base, ROOM));
-}
-
-static uint64_t end_of(const pindown_region *region)
-{
-	return pindown_region_base(region) + pindown_region_length(region);
-}
-
-static uint64_t word_at(pindown_region *region, CUdeviceptr addr)
-{
-	uint64_t offset, word = 0;
-	int fd;
-
-	ck_assert_int_eq(pindown_region_dmabuf(region, addr, &fd, &offset), PINDOWN_OK);
-	ck_assert_int_eq(pread(fd, &word, sizeof(word), sim_dmabuf_offset(fd) + (int64_t)offset),
-			 sizeof(word));
-	return word;
 }
 
 static void write_word(CUdeviceptr addr, uint64_t word)
@@ -236,7 +197,7 @@ START_TEST(a_partial_unmap_ends_exactly_what_it_touches)
 	get_and_put(segment.base + MIB(4), MIB(4));
 	get_and_put(segment.base + MIB(8), MIB(4));
 	ck_assert_uint_eq(stats().regions, 3);
-	unmap(segment.base + MIB(4), PIECE);
+	sim_unmap(segment.base + MIB(4), PIECE);
 	ck_assert_uint_eq(sim_used_bytes(0), before - PIECE);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 	ck_assert(is_cached(segment.base, MIB(4)));
@@ -267,9 +228,9 @@ START_TEST(a_hole_that_is_mapped_again_is_other_memory)
 
 	get_and_put(segment.base, MIB(8));
 	for (unsigned n = 1; n < 20; n++) {
-		unmap(segment.base + MIB(4), PIECE);
+		sim_unmap(segment.base + MIB(4), PIECE);
 		ck_assert(!is_cached(segment.base, 1));
-		map_at(segment.base + MIB(4));
+		sim_map_new(segment.base + MIB(4), PIECE);
 		write_word(segment.base + MIB(5), n);
 		pindown_region *region = must_get(segment.base + MIB(3), MIB(4));
 		ck_assert_uint_eq(word_at(region, segment.base + MIB(5)), n);
@@ -299,13 +260,13 @@ START_TEST(growth_stays_in_its_reservation)
 	OK(cuMemAddressReserve(&high, MIB(8), 0, both + MIB(8), 0));
 	ck_assert_uint_eq(high, low + MIB(8));
 	for (uint64_t at = 0; at < MIB(16); at += PIECE)
-		map_at(low + at);
+		sim_map_new(low + at, PIECE);
 	for (uint64_t at = MIB(1); at + PIECE <= MIB(8); at += PIECE)
 		get_and_put(low + at, PIECE);
 	ck_assert_uint_eq(stats().bytes, MIB(8));
 	ck_assert(!is_cached(high, 1));
-	unmap(low, MIB(8));
-	unmap(high, MIB(8));
+	sim_unmap(low, MIB(8));
+	sim_unmap(high, MIB(8));
 	OK(cuMemAddressFree(low, MIB(8)));
 	OK(cuMemAddressFree(high, MIB(8)));
 }

@@ -78,17 +78,6 @@ START_TEST(memory_in_use_is_kept_until_the_last_put)
 }
 END_TEST
 
-static uint64_t word_at(pindown_region *region, CUdeviceptr addr)
-{
-	uint64_t offset, word = 0;
-	int fd;
-
-	ck_assert_int_eq(pindown_region_dmabuf(region, addr, &fd, &offset), PINDOWN_OK);
-	ck_assert_int_eq(pread(fd, &word, sizeof(word), sim_dmabuf_offset(fd) + (int64_t)offset),
-			 sizeof(word));
-	return word;
-}
-
 /*
  * The bytes at the offset that the cache hands out are those that the program has at the address.
  */
@@ -219,61 +208,33 @@ START_TEST(a_context_ends_its_linear_memory_only)
 }
 END_TEST
 
-static CUmemGenericAllocationHandle create(size_t size)
-{
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-	CUmemGenericAllocationHandle handle;
-
-	OK(cuMemCreate(&handle, size, &prop, 0));
-	return handle;
-}
-
-static void map(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle)
-{
-	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-
-	OK(cuMemMap(at, size, 0, handle, 0));
-	OK(cuMemSetAccess(at, size, &access, 1));
-	pdn_allocated(at, size);
-}
-
-static void unmap(CUdeviceptr at, size_t size)
-{
-	pdn_guard guard = pdn_end_range(at, size);
-
-	OK(cuMemUnmap(at, size));
-	pdn_ended(guard);
-}
-
 START_TEST(mappings_side_by_side)
 {
 	CUdeviceptr at;
 
 	start_cuda();
 	uint64_t before = sim_used_bytes(0);
-	CUmemGenericAllocationHandle one = create(MIB(2)), two = create(MIB(2));
+	CUmemGenericAllocationHandle one = sim_create(MIB(2)), two = sim_create(MIB(2));
 	OK(cuMemAddressReserve(&at, MIB(4), 0, 0, 0));
-	map(at, MIB(2), one);
-	map(at + MIB(2), MIB(2), two);
+	sim_map(at, MIB(2), one);
+	sim_map(at + MIB(2), MIB(2), two);
 	pindown_region *both = must_get(at, MIB(4));
 	uint64_t word = 7;
 	OK(cuMemcpyHtoD_v2(at + MIB(3), &word, sizeof(word)));
 	ck_assert_uint_eq(word_at(both, at + MIB(3)), 7);
 	pindown_put(both);
 
-	unmap(at + MIB(2), MIB(2));
+	sim_unmap(at + MIB(2), MIB(2));
 	ck_assert_uint_eq(sim_open_exports(0), 0);
 	must_refuse(at, MIB(4), PINDOWN_ERR_RANGE);
 	get_and_put(at, MIB(2));
-	unmap(at, MIB(2));
+	sim_unmap(at, MIB(2));
 	must_refuse(at, 1, PINDOWN_ERR_NOT_DEVICE);
 	/* The same handle at the same address is a new mapping with a new id. */
-	map(at, MIB(2), one);
+	sim_map(at, MIB(2), one);
 	ck_assert(!is_cached(at, 1));
 	get_and_put(at, 1);
-	unmap(at, MIB(2));
+	sim_unmap(at, MIB(2));
 	OK(cuMemRelease(one));
 	OK(cuMemRelease(two));
 	OK(cuMemAddressFree(at, MIB(4)));
@@ -349,7 +310,7 @@ START_TEST(memory_of_another_device_is_pinned)
 	OK(cuCtxSetCurrent(ours));
 	OK(cuMemCreate(&handle, MIB(2), &prop, 0));
 	OK(cuMemAddressReserve(&mapped, MIB(2), 0, 0, 0));
-	map(mapped, MIB(2), handle);
+	sim_map(mapped, MIB(2), handle);
 	ck_assert_int_eq(cuMemGetAddressRange_v2(&base, &size, linear), CUDA_ERROR_NOT_FOUND);
 
 	get_and_put(linear, MIB(2));
@@ -357,7 +318,7 @@ START_TEST(memory_of_another_device_is_pinned)
 	ck_assert_uint_eq(sim_open_exports(1), 2);
 	OK(cuCtxGetCurrent(&current));
 	ck_assert_ptr_eq(current, ours);
-	unmap(mapped, MIB(2));
+	sim_unmap(mapped, MIB(2));
 	OK(cuMemRelease(handle));
 	OK(cuMemAddressFree(mapped, MIB(2)));
 	ck_assert_uint_eq(sim_open_exports(1), 1);

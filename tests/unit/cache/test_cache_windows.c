@@ -14,22 +14,6 @@
 #define GRANULE (BAR / 8)
 #define ROOM	MIB(2) /* at the end of a reservation: then it can be told from its mapping */
 
-static uint64_t end_of(const pindown_region *region)
-{
-	return pindown_region_base(region) + pindown_region_length(region);
-}
-
-static uint64_t word_at(pindown_region *region, CUdeviceptr addr)
-{
-	uint64_t offset, word = 0;
-	int fd;
-
-	ck_assert_int_eq(pindown_region_dmabuf(region, addr, &fd, &offset), PINDOWN_OK);
-	ck_assert_int_eq(pread(fd, &word, sizeof(word), sim_dmabuf_offset(fd) + (int64_t)offset),
-			 sizeof(word));
-	return word;
-}
-
 static void use(CUdeviceptr begin, uint64_t size, uint64_t step)
 {
 	for (uint64_t at = 0; at < size; at += step) {
@@ -41,28 +25,16 @@ static void use(CUdeviceptr begin, uint64_t size, uint64_t step)
 /* Memory of one mapping, as an allocator makes it that maps its arena at once. */
 static CUdeviceptr map(uint64_t size)
 {
-	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-	CUmemAccessDesc access = {.location = prop.location,
-				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-	CUmemGenericAllocationHandle handle;
 	CUdeviceptr p;
 
 	OK(cuMemAddressReserve(&p, size + ROOM, 0, 0, 0));
-	OK(cuMemCreate(&handle, size, &prop, 0));
-	OK(cuMemMap(p, size, 0, handle, 0));
-	OK(cuMemRelease(handle));
-	OK(cuMemSetAccess(p, size, &access, 1));
-	pdn_allocated(p, size);
+	sim_map_new(p, size);
 	return p;
 }
 
 static void unmap(CUdeviceptr p, uint64_t size)
 {
-	pdn_guard guard = pdn_end_range(p, size);
-
-	OK(cuMemUnmap(p, size));
-	pdn_ended(guard);
+	sim_unmap(p, size);
 	OK(cuMemAddressFree(p, size + ROOM));
 }
 
@@ -360,19 +332,8 @@ START_TEST(tensors_in_a_segment_larger_than_the_bar)
 	const uint64_t size = MIB(480), piece = MIB(2);
 
 	OK(cuMemAddressReserve(&base, size + ROOM, 0, 0, 0));
-	for (uint64_t at = 0; at < size; at += piece) {
-		CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-					    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-		CUmemAccessDesc access = {.location = prop.location,
-					  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-		CUmemGenericAllocationHandle handle;
-
-		OK(cuMemCreate(&handle, piece, &prop, 0));
-		OK(cuMemMap(base + at, piece, 0, handle, 0));
-		OK(cuMemRelease(handle));
-		OK(cuMemSetAccess(base + at, piece, &access, 1));
-	}
-	pdn_allocated(base, size);
+	for (uint64_t at = 0; at < size; at += piece)
+		sim_map_new(base + at, piece);
 	for (unsigned step = 0; step < 10; step++)
 		for (uint64_t n = 0; n < 40; n++)
 			get_and_put(base + n * (_i ? MIB(3) : MIB(12)), MIB(3));

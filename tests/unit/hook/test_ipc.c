@@ -10,25 +10,16 @@
 #define pdn_ended     fake_ended
 #include "hook/cuda/ipc.c"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "tests/unit/hook/checked.h"
 
 #define AT     UINT64_C(0x7f4400000000)
 #define LENGTH UINT64_C(0x400000)
 
-static unsigned passed, failed, allocated, rechecks, ends, ended;
+static unsigned allocated, rechecks, ends, ended;
 static uint64_t allocated_length;
 static unsigned long long id = 7; /* of the memory at AT; 0: none */
-
-static void check(bool well, const char *what)
-{
-	if (well) {
-		passed++;
-		return;
-	}
-	failed++;
-	printf("not so: %s\n", what);
-}
 
 /* ---- the driver: each question changes errno ---- */
 
@@ -140,6 +131,5 @@ int main(void)
 	allocated = 0;
 	pdn_ipc_opened(0);
 	check(!allocated, "nothing is at 0");
-	printf("%u passed, %u failed\n", passed, failed);
-	return failed != 0;
+	return checked_end();
 }

@@ -5,22 +5,10 @@
  */
 #include "hook/cuda/mappings.c"
 
-#include <stdio.h>
+#include "tests/unit/hook/checked.h"
 
 #define MIB(n) ((uint64_t)(n) << 20)
 #define BASE   UINT64_C(0x7f4400000000)
-
-static unsigned passed, failed;
-
-static void check(bool well, const char *what)
-{
-	if (well) {
-		passed++;
-		return;
-	}
-	failed++;
-	printf("not so: %s\n", what);
-}
 
 /* ---- a driver: a mapping of 2 MiB at each place, or none ---- */
 
@@ -108,6 +96,5 @@ int main(void)
 	}
 	for (unsigned place = 8; place < 40; place++)
 		check(!is_remembered(place), "nothing is left of mappings that have ended");
-	printf("%u passed, %u failed\n", passed, failed);
-	return failed != 0;
+	return checked_end();
 }

@@ -11,24 +11,13 @@
 #define pdn_ended     fake_ended
 #include "hook/cuda/owners.c"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "tests/unit/hook/checked.h"
 
 #define AT(n)	  (UINT64_C(0x7f4400000000) + ((uint64_t)(n) << 21))
 #define LENGTH	  UINT64_C(0x200000)
 #define HANDLE(n) ((const void *)(uintptr_t)(n))
-
-static unsigned passed, failed;
-
-static void check(bool well, const char *what)
-{
-	if (well) {
-		passed++;
-		return;
-	}
-	failed++;
-	printf("not so: %s\n", what);
-}
 
 /* ---- the cache: it counts what it is told ---- */
 
@@ -249,6 +238,5 @@ int main(void)
 	external_memory();
 	modules();
 	buffers();
-	printf("%u passed, %u failed\n", passed, failed);
-	return failed != 0;
+	return checked_end();
 }

@@ -6,23 +6,12 @@
 #include "hook/cuda/records.c"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
+
+#include "tests/unit/hook/checked.h"
 
 #define MAX_RECORDS 12000
 #define TABLES	    3
-
-static unsigned passed, failed;
-
-static void check(bool well, const char *what)
-{
-	if (well) {
-		passed++;
-		return;
-	}
-	failed++;
-	printf("not so: %s\n", what);
-}
 
 struct record {
 	uint64_t key, second, third;
@@ -242,6 +231,5 @@ int main(void)
 	pdn_records_fork_child();
 	check(pdn_count_change(&counted, 1, 0) == PDN_NOT_COUNTED, "a child begins with none");
 	check(add_record(2, 1, 2, 3) && !add_record(2, 1, 2, 3), "and can have its own");
-	printf("%u passed, %u failed\n", passed, failed);
-	return failed != 0;
+	return checked_end();
 }

@@ -576,7 +576,7 @@ static void unmap_and_map_randomly(void *arg)
 		pdn_guard guard = pdn_end_range(at, PIECE);
 		__atomic_store_n(&died_at[id], __atomic_add_fetch(&deaths, 1, __ATOMIC_SEQ_CST),
 				 __ATOMIC_SEQ_CST);
-		/* Some pins begin, and could end, between the two. */
+		/* Time for some pins to begin and, if nothing stops them, to end. */
 		usleep(n % 2 * 100);
 		ck_assert_int_eq(fake_free(at), FAKE_SUCCESS);
 		pdn_ended(guard);

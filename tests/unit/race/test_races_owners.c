@@ -253,8 +253,13 @@ START_TEST(it_waits_for_one_that_waits)
 	worker_wait_idle(&destroyer);
 	worker_start(&ender, end_owner, NULL);
 	worker_wait_idle(&ender);
-	/* A thread that does give up looks every 10 ms: by then it would have done so ten times. */
-	usleep(100000);
+	/* A thread that does give up does so at its second look. */
+	for (unsigned looks = 0; looks < 10; looks++) {
+		pdn_lock();
+		pdn_wake_waiters();
+		pdn_unlock();
+		worker_wait_idle(&ender);
+	}
 	ck_assert(!worker_is_done(&ender));
 	gate_open(&go_on[0]);
 	worker_join(&freer);

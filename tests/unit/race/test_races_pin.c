@@ -417,9 +417,8 @@ static void free_when_told(uint64_t base)
 
 	other.exports_after_end = fake_open_exports_of(other.old_id);
 	__atomic_store_n(&slow.through, true, __ATOMIC_SEQ_CST);
-	while (!__atomic_load_n(&slow.go, __ATOMIC_SEQ_CST) &&
-	       (pdn_flights_any() || __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST)))
-		usleep(100);
+	wait_until(__atomic_load_n(&slow.go, __ATOMIC_SEQ_CST) ||
+		   !(pdn_flights_any() || __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST)));
 	really_free(base);
 	pdn_ended(guard);
 }
@@ -729,7 +728,8 @@ END_TEST
 /* The driver takes no export to its end before it is told to: as if all waited for its lock. */
 static struct {
 	unsigned entered;
-	bool open;
+	bool wait;
+	struct gate go;
 } exports;
 
 static __typeof__(int(void *, uint64_t, size_t, int, unsigned long long)) *real_export;
@@ -738,8 +738,8 @@ static int export_later(void *handle, uint64_t base, size_t size, int type,
 			unsigned long long flags)
 {
 	__atomic_fetch_add(&exports.entered, 1, __ATOMIC_SEQ_CST);
-	while (!__atomic_load_n(&exports.open, __ATOMIC_SEQ_CST))
-		usleep(100);
+	if (__atomic_load_n(&exports.wait, __ATOMIC_SEQ_CST))
+		gate_wait(&exports.go);
 	return real_export(handle, base, size, type, flags);
 }
 
@@ -774,7 +774,8 @@ static void pin_it(void *arg)
 static void start_pinners(struct pinner *pinners, uint64_t step)
 {
 	pdn_race_wait_ns = 600000000000u; /* those that wait do so to the end */
-	exports.open = false;
+	gate_init(&exports.go);
+	exports.wait = true;
 	exports.entered = 0;
 	for (unsigned i = 0; i < PINS; i++) {
 		pinners[i] = (struct pinner){.addr = BASE + i * step};
@@ -784,7 +785,9 @@ static void start_pinners(struct pinner *pinners, uint64_t step)
 
 static void let_them_pin(struct pinner *pinners)
 {
-	__atomic_store_n(&exports.open, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&exports.wait, false, __ATOMIC_SEQ_CST);
+	for (unsigned i = 0; i < PINS; i++)
+		gate_open(&exports.go);
 	for (unsigned i = 0; i < PINS; i++)
 		worker_join(&pinners[i].worker);
 }
@@ -797,7 +800,6 @@ START_TEST(hits_and_frees_do_not_wait_for_a_queue_of_pins)
 	pindown_region *region;
 
 	pdn_find_driver_symbol = symbol_with_a_queue;
-	exports.open = true;
 	for (unsigned i = 0; i < PINS; i++)
 		fake_alloc(BASE + i * LENGTH, LENGTH, FAKE_LINEAR);
 	fake_alloc(idle, LENGTH, FAKE_LINEAR);
@@ -806,8 +808,7 @@ START_TEST(hits_and_frees_do_not_wait_for_a_queue_of_pins)
 	get_and_put(idle, 1);
 	region = must_get(used, 1);
 	start_pinners(pinners, LENGTH);
-	while (exports_entered() < PINS) /* all at once: there is no lock of ours around them */
-		usleep(100);
+	wait_until(exports_entered() == PINS); /* at once: there is no lock of ours around them */
 	ck_assert(is_cached(used, 1));
 	pindown_put(must_get(used, 1));
 	ck_assert_int_eq(watched_free(unknown), FAKE_SUCCESS);
@@ -831,8 +832,8 @@ START_TEST(many_threads_that_miss_make_one_pin)
 	pdn_find_driver_symbol = symbol_with_a_queue;
 	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
 	start_pinners(pinners, 4096);
-	while (exports_entered() == 0)
-		usleep(100);
+	for (unsigned i = 0; i < PINS; i++)
+		worker_wait_idle(&pinners[i].worker);
 	let_them_pin(pinners);
 	ck_assert_uint_eq(exports_entered(), 1);
 	ck_assert_uint_eq(stats().pins, 1);

@@ -453,41 +453,32 @@ END_TEST
 
 static void take_the_lock(void *arg)
 {
+	(void)arg;
 	pdn_lock();
-	__atomic_store_n((bool *)arg, true, __ATOMIC_RELEASE);
 	pdn_unlock();
-}
-
-static bool soon(const bool *is_done)
-{
-	const unsigned seconds = 20;
-
-	for (unsigned i = 0; i < seconds * 1000 && !__atomic_load_n(is_done, __ATOMIC_ACQUIRE); i++)
-		usleep(1000);
-	return __atomic_load_n(is_done, __ATOMIC_ACQUIRE);
 }
 
 /* It has said so, and then it takes a moment. */
-static void wait_for_a_sleeper(void)
+static void wait_for_sleep(struct worker *worker)
 {
-	while (!__atomic_load_n(&pdn_here.awaited[PDN_LOCK_CACHE], __ATOMIC_ACQUIRE))
-		usleep(1000);
-	usleep(20000);
+	wait_until(__atomic_load_n(&pdn_here.awaited[PDN_LOCK_CACHE], __ATOMIC_ACQUIRE));
+	worker_wait_idle(worker);
 }
 
-/* Not by itself: a minute is too long for the test. */
+/* Not by itself: ten minutes are longer than the test waits. */
 START_TEST(a_thread_that_sleeps_for_the_lock_is_woken)
 {
 	struct worker worker[2];
-	bool is_done[2] = {false};
 
-	pdn_lock_sleep_ns = UINT64_C(60000000000);
+	pdn_lock_sleep_ns = UINT64_C(600000000000);
 	pdn_lock();
 	for (unsigned i = 0; i < 2; i++)
-		worker_start(&worker[i], take_the_lock, &is_done[i]);
-	wait_for_a_sleeper();
+		worker_start(&worker[i], take_the_lock, NULL);
+	for (unsigned i = 0; i < 2; i++)
+		wait_for_sleep(&worker[i]);
 	pdn_unlock();
-	ck_assert(soon(&is_done[0]) && soon(&is_done[1]));
+	for (unsigned i = 0; i < 2; i++)
+		wait_until(worker_is_done(&worker[i]));
 	for (unsigned i = 0; i < 2; i++)
 		worker_join(&worker[i]);
 }
@@ -497,14 +488,13 @@ END_TEST
 START_TEST(a_thread_that_nobody_wakes_looks_at_the_lock_again)
 {
 	struct worker worker;
-	bool is_done = false;
 
 	pdn_lock();
-	worker_start(&worker, take_the_lock, &is_done);
-	wait_for_a_sleeper();
+	worker_start(&worker, take_the_lock, NULL);
+	wait_for_sleep(&worker);
 	__atomic_store_n(&pdn_here.awaited[PDN_LOCK_CACHE], false, __ATOMIC_SEQ_CST);
 	pdn_unlock();
-	ck_assert(soon(&is_done));
+	wait_until(worker_is_done(&worker));
 	worker_join(&worker);
 }
 END_TEST

@@ -4,26 +4,39 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "tests/unit/support/patience.h"
+
 enum { LOOKS = 6 };
 
+/* Appends the number, as a signal handler may. */
+static char *put_number(char *at, int number)
+{
+	char digits[12], *first = digits + sizeof(digits);
+
+	*--first = '\0';
+	for (; number; number /= 10)
+		*--first = (char)('0' + number % 10);
+	return stpcpy(at, first);
+}
+
 /*
- * Uses system calls that ThreadSanitizer does not see: it would take the descriptor for the one
- * that another thread had under the same number.
+ * The path names the thread in a way that an emulator of processors leaves to the kernel. Uses
+ * system calls that ThreadSanitizer does not see: it would take the descriptor for the one that
+ * another thread had under the same number.
  */
 char thread_state(int tid)
 {
-	char path[64] = "/proc/self/task/", text[256], digits[12], *first = digits + sizeof(digits);
+	char path[64], text[256], state;
 	const char *name_end;
 	long fd, n;
 
-	*--first = '\0';
-	for (; tid; tid /= 10)
-		*--first = (char)('0' + tid % 10);
-	strcpy(stpcpy(path + strlen(path), first), "/stat");
+	strcpy(put_number(stpcpy(put_number(stpcpy(path, "/proc/"), tid), "/task/"), tid), "/stat");
 	fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return THREAD_GONE;
@@ -33,7 +46,8 @@ char thread_state(int tid)
 		return THREAD_GONE;
 	text[n] = '\0';
 	name_end = strrchr(text, ')');
-	return name_end && name_end[1] == ' ' ? name_end[2] : 'R';
+	state = name_end && name_end[1] == ' ' ? name_end[2] : 'R';
+	return state == 'Z' || state == 'X' ? THREAD_GONE : state;
 }
 
 /*
@@ -42,10 +56,16 @@ char thread_state(int tid)
  */
 void wait_until_asleep(int tid, const char *states)
 {
+	const uint64_t deadline = patience_now() + PATIENCE_NS;
 	unsigned asleep = 0;
 	char state;
 
 	while (asleep < LOOKS && (state = thread_state(tid)) != THREAD_GONE) {
+		if (patience_now() > deadline) {
+			fprintf(stderr, "thread %d does not fall asleep: its state is %c\n", tid,
+				state);
+			abort();
+		}
 		if (strchr(states, state)) {
 			asleep++;
 			usleep(1000);

@@ -43,6 +43,27 @@ is()
 	if [ "$2" = "$3" ]; then good; else bad "$1: '$2' instead of '$3'"; fi
 }
 
+# until_true COMMAND...: looks again and again until it succeeds. After a minute it fails, and so
+# does the test.
+until_true()
+{
+	local end=$((SECONDS + 60))
+
+	until "$@"; do
+		if [ $SECONDS -ge $end ]; then
+			bad "not within a minute: $*"
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+
+# has_lines COUNT FILE: so many, or more.
+has_lines()
+{
+	[ "$(wc -l <"$2")" -ge "$1" ]
+}
+
 # gives STATUS TEXT ARGUMENT...: the command has that exit status, and prints one line with TEXT on
 # standard error.
 gives()

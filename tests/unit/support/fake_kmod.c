@@ -12,25 +12,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/abi/module_area.h"
 #include "tests/unit/support/fake_state.h"
 #include "cache/pindown.h"
-
-#include "kmod/pindown_ioctl.h"
-
-#define MAX_PINS 1024u
-#define AREA	 (sizeof(struct pindown_state) + MAX_PINS * sizeof(uint32_t))
 
 int __real_open(const char *path, int flags, ...);
 int __real_ioctl(int fd, unsigned long request, ...);
 int __wrap_open(const char *path, int flags, ...);
 int __wrap_ioctl(int fd, unsigned long request, ...);
 
-/* fake_lock guards all of it. */
-static struct {
-	uint64_t address, length; /* length 0: the number is free */
-} pins[MAX_PINS];
-static struct pindown_state *area;
-static uint32_t generation;
+/* fake_lock guards all of it, and the area. */
+static uint64_t addresses[AREA_REGIONS];
 static bool is_loaded;
 static unsigned calls, fail_first, fail_times;
 static int fail_error;
@@ -52,9 +44,9 @@ static uint64_t pinned(unsigned *count)
 	uint64_t bytes = 0;
 
 	*count = 0;
-	for (unsigned n = 1; n < MAX_PINS; n++) {
-		bytes += pins[n].length;
-		*count += pins[n].length != 0;
+	for (unsigned n = 1; n < AREA_REGIONS; n++) {
+		bytes += area_lengths[n];
+		*count += area_lengths[n] != 0;
 	}
 	return bytes;
 }
@@ -112,23 +104,18 @@ void fake_kmod_at_pin(unsigned nth, void (*fn)(void))
 void fake_kmod_last_close(void)
 {
 	pthread_mutex_lock(&fake_lock);
-	memset(pins, 0, sizeof(pins));
+	memset(area_lengths, 0, sizeof(area_lengths));
 	pthread_mutex_unlock(&fake_lock);
-}
-
-static uint32_t *word_of(unsigned number)
-{
-	return (uint32_t *)(void *)(area + 1) + number;
 }
 
 /* Stores in the kernel's order: first the word, then the count. */
 void fake_kmod_revoke(uint64_t addr)
 {
 	pthread_mutex_lock(&fake_lock);
-	for (unsigned n = 1; n < MAX_PINS; n++) {
-		if (addr - pins[n].address >= pins[n].length)
+	for (unsigned n = 1; n < AREA_REGIONS; n++) {
+		if (addr - addresses[n] >= area_lengths[n])
 			continue;
-		__atomic_store_n(word_of(n), 0, __ATOMIC_SEQ_CST);
+		__atomic_store_n(area_word(n), 0, __ATOMIC_SEQ_CST);
 		__atomic_fetch_add(&area->revocations, 1, __ATOMIC_SEQ_CST);
 	}
 	pthread_mutex_unlock(&fake_lock);
@@ -152,8 +139,8 @@ static int call_version(struct pindown_version *call)
 	call->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_STATE |
 			     PINDOWN_CAP_DMABUF;
 	call->capabilities &= ~lacking;
-	call->max_regions = MAX_PINS - 1;
-	call->state_length = (AREA + 4095) & ~4095u;
+	call->max_regions = AREA_REGIONS - 1;
+	call->state_length = AREA_LENGTH;
 	return 0;
 }
 
@@ -183,21 +170,12 @@ static int refusal(const struct pindown_pin *call, unsigned at)
 static int pin(struct pindown_pin *call, unsigned at)
 {
 	int error = refusal(call, at);
-	unsigned n = 1;
+	unsigned region = error ? 0 : area_pin(call);
 
 	if (error)
 		return error;
-	while (n < MAX_PINS && pins[n].length)
-		n++;
-	if (n == MAX_PINS)
-		return EMFILE;
-	pins[n].address = call->address;
-	pins[n].length = call->length;
-	call->region = n;
-	call->state_value = ++generation;
-	call->state_offset = sizeof(*area) + n * sizeof(uint32_t);
-	__atomic_store_n(word_of(n), generation, __ATOMIC_SEQ_CST);
-	return 0;
+	addresses[region] = call->address;
+	return region ? 0 : EMFILE;
 }
 
 static int call_pin(struct pindown_pin *call)
@@ -223,25 +201,21 @@ static int call_pin(struct pindown_pin *call)
 
 static int call_unpin(const struct pindown_unpin *call)
 {
-	int error = ENOENT;
+	bool was_pinned;
 
 	pthread_mutex_lock(&fake_lock);
-	if (call->region < MAX_PINS && pins[call->region].length) {
-		pins[call->region].length = 0;
-		__atomic_store_n(word_of(call->region), 0, __ATOMIC_SEQ_CST);
-		error = 0;
-	}
+	was_pinned = area_unpin(call->region);
 	pthread_mutex_unlock(&fake_lock);
-	return error;
+	return was_pinned ? 0 : ENOENT;
 }
 
 /* Any file will do, but not a pipe's end: that would be counted as an export of the driver. */
 static int call_export(struct pindown_export *call)
 {
-	if (!pins[call->region].length)
+	if (!area_lengths[call->region])
 		return ENOENT;
 	call->fd = memfd_create("dmabuf", MFD_CLOEXEC);
-	call->length = pins[call->region].length;
+	call->length = area_lengths[call->region];
 	return call->fd >= 0 ? 0 : EMFILE;
 }
 
@@ -281,7 +255,6 @@ int __wrap_open(const char *path, int flags, ...)
 {
 	va_list arguments;
 	mode_t mode;
-	int fd;
 
 	va_start(arguments, flags);
 	mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
@@ -292,10 +265,5 @@ int __wrap_open(const char *path, int flags, ...)
 		errno = ENOENT;
 		return -1;
 	}
-	fd = memfd_create("pindown", MFD_CLOEXEC);
-	if (fd < 0 || ftruncate(fd, (AREA + 4095) & ~4095u) != 0)
-		return -1;
-	area = mmap(NULL, AREA, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	area->abi = PINDOWN_ABI;
-	return fd;
+	return area_open();
 }

@@ -4,6 +4,7 @@
 #define SIM_TEST_H
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include "tests/unit/support/cache_test.h"
 #include "hook/cuda/abi.h"
@@ -77,6 +78,62 @@ static inline void free_async(CUdeviceptr p)
 
 	OK(cuMemFreeAsync(p, NULL));
 	pdn_ended(guard);
+}
+
+static inline CUmemGenericAllocationHandle sim_create(size_t size)
+{
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle handle;
+
+	OK(cuMemCreate(&handle, size, &prop, 0));
+	return handle;
+}
+
+static inline void sim_map(CUdeviceptr at, size_t size, CUmemGenericAllocationHandle handle)
+{
+	const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+					.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+
+	OK(cuMemMap(at, size, 0, handle, 0));
+	OK(cuMemSetAccess(at, size, &access, 1));
+	pdn_allocated(at, size);
+}
+
+/* The mapping alone keeps the memory. */
+static inline void sim_map_new(CUdeviceptr at, size_t size)
+{
+	CUmemGenericAllocationHandle handle = sim_create(size);
+
+	sim_map(at, size, handle);
+	OK(cuMemRelease(handle));
+}
+
+static inline void sim_unmap(CUdeviceptr at, size_t size)
+{
+	pdn_guard guard = pdn_end_range(at, size);
+
+	OK(cuMemUnmap(at, size));
+	pdn_ended(guard);
+}
+
+/* ---- regions ---- */
+
+static inline uint64_t end_of(const pindown_region *region)
+{
+	return pindown_region_base(region) + pindown_region_length(region);
+}
+
+/* What a card would read at this address of the program's. */
+static inline uint64_t word_at(pindown_region *region, CUdeviceptr addr)
+{
+	uint64_t offset, word = 0;
+	int fd;
+
+	ck_assert_int_eq(pindown_region_dmabuf(region, addr, &fd, &offset), PINDOWN_OK);
+	ck_assert_int_eq(pread(fd, &word, sizeof(word), sim_dmabuf_offset(fd) + (int64_t)offset),
+			 sizeof(word));
+	return word;
 }
 
 /* A test case on a driver that has not been started: see start_cuda(). */

@@ -6,8 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How long the threads of a test wait for each other, also on a slow machine. */
-#define PATIENCE_NS 60000000000u
+#include "tests/unit/support/patience.h"
+
+/* Waits until another thread or process has made the condition true; fails the test otherwise. */
+#define wait_until(condition) \
+	ck_assert_msg(becomes_true(PATIENCE_NS, condition), "not within a minute: %s", #condition)
 
 /*
  * A test case of this suite; each test runs between these two functions (NULL: none). Its time is

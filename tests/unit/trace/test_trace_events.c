@@ -247,7 +247,7 @@ START_TEST(times)
 	for (unsigned i = 0; i < 3; i++) {
 		before[i] = monotonic();
 		begin = pdn_ticks();
-		usleep(2000);
+		usleep(2000); /* the time that the trace must show */
 		end = pdn_ticks();
 		after[i] = monotonic();
 		pdn_trace_call(0, 1, 0, 0, begin, end, 0);

@@ -12,36 +12,51 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache/base/lock.h"
 #include "tests/unit/support/suite.h"
 
 #define pdn_module_find	       own_module_find
 #define pdn_module_name	       own_module_name
 #define pdn_module_text	       own_module_text
 #define pdn_modules_fork_child own_modules_fork_child
+
+/* Only a thread that waits for the reader calls this. */
+static void wait_for_the_reader(struct pdn_backoff *rest);
+#define pdn_backoff(rest) wait_for_the_reader(rest)
 #include "cache/trace/modules.c"
+#undef pdn_backoff
 
 static uint64_t here(void)
 {
 	return (uint64_t)(uintptr_t)&here;
 }
 
-static void *stop_reading_soon(void *arg)
-{
-	const struct timespec nap = {.tv_nsec = 20000000};
+static unsigned turns, last_turn; /* of waiting; 0: the reader never stops */
 
-	nanosleep(&nap, NULL);
+static void *stop_reading(void *arg)
+{
 	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
 	return arg;
 }
 
+static void wait_for_the_reader(struct pdn_backoff *rest)
+{
+	pthread_t reader;
+
+	if (++turns != last_turn) {
+		pdn_backoff(rest);
+		return;
+	}
+	ck_assert_int_eq(pthread_create(&reader, NULL, stop_reading, NULL), 0);
+	pthread_join(reader, NULL);
+}
+
 START_TEST(a_thread_waits_for_the_one_that_reads)
 {
-	pthread_t other;
-
 	owner = 1; /* no thread of this process */
-	ck_assert_int_eq(pthread_create(&other, NULL, stop_reading_soon, NULL), 0);
+	last_turn = 150;
 	ck_assert_ptr_nonnull(pdn_module_find(here(), 0));
-	pthread_join(other, NULL);
+	ck_assert_uint_eq(turns, last_turn);
 	ck_assert_int_eq(owner, 0);
 }
 END_TEST

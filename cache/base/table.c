@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Tables of records that stay in place. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
@@ -212,14 +211,11 @@ uint32_t pdn_tables_next(struct pdn_table *const *tables, unsigned count)
 
 void pdn_table_clear(struct pdn_table *table)
 {
-	int saved = errno;
-
 	for (unsigned c = 0; table->usable && c < table->columns; c++)
-		madvise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
+		pdn_advise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
 	if (table->usable)
-		madvise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
+		pdn_advise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
 	table->used = table->populated = table->ready = 0;
-	errno = saved;
 }
 
 uint32_t pdn_misuse_delay_reuse(struct pdn_resting *resting, uint32_t number)

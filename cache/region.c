@@ -56,6 +56,7 @@ static struct pdn_table *const tables[] = {&table, &briefs, &backings, &rests, &
 static void __attribute__((noinline, cold)) size_tables(void)
 {
 	briefs.record_bytes = sizeof(struct pdn_brief);
+	briefs.is_for_hits = true;
 	/* Not all regions have something in these two. */
 	backings.record_bytes = sizeof(struct pdn_backing);
 	rests.record_bytes = sizeof(union pdn_rest);

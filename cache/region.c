@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of regions, and their hold counts. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -28,15 +27,18 @@ uint32_t *pdn_objects_of, *pdn_object_trees;
 uint32_t pdn_region_limit, pdn_put_limit;
 bool pdn_debugging;
 
+/* Columns of the table. The stripes are the last, side by side with the briefs behind them. */
+enum { OBJECTS_OF, OBJECT_TREES, STRIPES };
+
 /*
  * The shared stripe, and pdn_objects_of, which gets of objects read. Most processes use one more
  * stripe.
  */
-#define COLUMNS_AT_FIRST (1u << PDN_STRIPE_SHARED | 1u << PDN_STRIPES_AT_FIRST)
+#define COLUMNS_AT_FIRST (1u << (STRIPES + PDN_STRIPE_SHARED) | 1u << OBJECTS_OF)
 
 static struct pdn_table table = {
 	.record_bytes = sizeof(struct pindown_region),
-	.columns = PDN_STRIPES_AT_FIRST + 2,
+	.columns = STRIPES + PDN_STRIPES_AT_FIRST,
 	.unused = ~COLUMNS_AT_FIRST,
 	.unwanted = ~COLUMNS_AT_FIRST,
 };
@@ -54,6 +56,7 @@ static struct pdn_table *const tables[] = {&table, &briefs, &backings, &rests, &
 static void __attribute__((noinline, cold)) size_tables(void)
 {
 	briefs.record_bytes = sizeof(struct pdn_brief);
+	briefs.is_for_hits = true;
 	/* Not all regions have something in these two. */
 	backings.record_bytes = sizeof(struct pdn_backing);
 	rests.record_bytes = sizeof(union pdn_rest);
@@ -70,19 +73,19 @@ static uint32_t
 /* The table stays where it is for good: readers find it without asking the table. */
 static void __attribute__((noinline, cold)) publish_table(void)
 {
-	for (unsigned s = 0; s < PDN_STRIPES_AT_FIRST; s++)
-		pdn_holds[s] = table.column[s];
-	pdn_objects_of = table.column[PDN_STRIPES_AT_FIRST];
-	pdn_object_trees = table.column[PDN_STRIPES_AT_FIRST + 1];
+	memcpy(pdn_holds, &table.column[STRIPES], PDN_STRIPES_AT_FIRST * sizeof(pdn_holds[0]));
+	pdn_objects_of = table.column[OBJECTS_OF];
+	pdn_object_trees = table.column[OBJECT_TREES];
 	pdn_regions = (struct pindown_region *)(void *)table.records;
 	pdn_briefs = (struct pdn_brief *)(void *)briefs.records;
 	pdn_backings = (struct pdn_backing *)(void *)backings.records;
 	pdn_rests = (union pdn_rest *)(void *)rests.records;
 	/*
-	 * In a child all of them are PDN_FREE and have no pages, so that hits find none: see
-	 * base/process.h.
+	 * In a child all briefs are PDN_FREE, so that hits find none: see base/process.h. The hold
+	 * counts, which mean nothing there, are 0. So a fork copies no page tables of either.
 	 */
-	pdn_wipe_in_children(pdn_briefs, briefs.capacity * sizeof(struct pdn_brief));
+	pdn_wipe_in_children(pdn_holds[0], (size_t)((char *)(pdn_briefs + briefs.capacity) -
+						    (char *)pdn_holds[0]));
 	/*
 	 * Release: with the limit all of the above is there, also in a child that is forked
 	 * meanwhile.
@@ -130,8 +133,9 @@ static bool give_counts(uint32_t stripe)
 
 	if (!at)
 		return false;
-	/* Few counts are ever written in most processes. */
+	/* Few counts are ever written in most processes, and a fork is to copy none. */
 	pdn_prefer_small(at, 2 * bytes);
+	pdn_wipe_in_children(at, 2 * bytes);
 	/* Release: pairs with pdn_holds_any(), which finds zeroes there. */
 	__atomic_store_n(&pdn_object_holds[stripe], (uint32_t *)(void *)(at + bytes),
 			 __ATOMIC_RELEASE);
@@ -143,7 +147,7 @@ static bool has_memory(uint32_t stripe)
 {
 	if (stripe >= PDN_STRIPES_AT_FIRST)
 		return pdn_holds[stripe] != NULL;
-	return !(__atomic_load_n(&table.unused, __ATOMIC_RELAXED) >> stripe & 1);
+	return !(__atomic_load_n(&table.unused, __ATOMIC_RELAXED) >> (STRIPES + stripe) & 1);
 }
 
 /* The stripe is this thread's. */
@@ -155,7 +159,7 @@ static bool give_memory(uint32_t stripe)
 		return true;
 	if (!is_worth_asking())
 		return false;
-	given = stripe < PDN_STRIPES_AT_FIRST ? pdn_table_use_column(&table, stripe)
+	given = stripe < PDN_STRIPES_AT_FIRST ? pdn_table_use_column(&table, STRIPES + stripe)
 					      : give_counts(stripe);
 	if (!given)
 		note_refusal();
@@ -501,7 +505,7 @@ void pdn_regions_free(uint32_t first, uint32_t last)
 
 bool pdn_object_trees_begin(void)
 {
-	return pdn_table_use_column(&table, PDN_STRIPES_AT_FIRST + 1);
+	return pdn_table_use_column(&table, OBJECT_TREES);
 }
 
 uint32_t pdn_region_capacity(void)
@@ -545,12 +549,9 @@ static void forget_free(void)
 /* Those that are no columns of the table. */
 static void clear_stripes(void)
 {
-	int saved = errno;
-
 	for (unsigned s = PDN_STRIPES_AT_FIRST; s < PDN_STRIPES; s++)
 		if (pdn_holds[s])
-			madvise(pdn_holds[s], table.capacity * sizeof(uint32_t), MADV_DONTNEED);
-	errno = saved;
+			pdn_advise(pdn_holds[s], table.capacity * sizeof(uint32_t), MADV_DONTNEED);
 }
 
 /*

@@ -190,8 +190,11 @@ static inline void tell_devices(struct pdn_top_page *page)
 	pdn_untold_devices = 0;
 }
 
-/* Each pin and each end comes here. The rest is a tail call, so that no registers are saved. */
-static void tell(void)
+/*
+ * Each pin and each end comes here, so it calls nothing. The rest is a tail call, so that no
+ * registers are saved.
+ */
+static void __attribute__((flatten)) tell(void)
 {
 	struct pdn_top_page *page = pdn_top_begin();
 

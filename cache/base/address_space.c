@@ -113,20 +113,13 @@ bool pdn_make_usable(void *start, size_t bytes)
 	return ok;
 }
 
-void pdn_prefer_huge(void *start, size_t bytes)
+bool pdn_advise(void *start, size_t bytes, int advice)
 {
 	int saved = errno;
+	bool ok = madvise(start, bytes, advice) == 0;
 
-	madvise(start, bytes, MADV_HUGEPAGE);
 	errno = saved;
-}
-
-void pdn_prefer_small(void *start, size_t bytes)
-{
-	int saved = errno;
-
-	madvise(start, bytes, MADV_NOHUGEPAGE);
-	errno = saved;
+	return ok;
 }
 
 void pdn_make_private(void *start, size_t bytes)
@@ -141,8 +134,5 @@ void pdn_make_private(void *start, size_t bytes)
 
 void pdn_populate(char *start, size_t bytes)
 {
-	int saved = errno;
-
-	madvise(start - before(start), bytes + before(start), MADV_POPULATE_WRITE);
-	errno = saved;
+	pdn_advise(start - before(start), bytes + before(start), MADV_POPULATE_WRITE);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define PDN_HUGE_PAGE ((size_t)2 << 20)
@@ -32,6 +33,9 @@ static inline size_t pdn_page_size(void)
 #endif
 }
 
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18 /* Linux 4.14 */
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -58,14 +62,32 @@ void *pdn_allocate(size_t bytes);
  */
 bool pdn_make_usable(void *start, size_t bytes);
 
+/* madvise(). false: the system can't do that. */
+bool pdn_advise(void *start, size_t bytes, int advice);
+
 /*
  * Where there are many regions, a hit's loads are spread over many pages, and huge pages save it
  * page table walks. For large tables only: they take memory 2 MiB at a time.
  */
-void pdn_prefer_huge(void *start, size_t bytes);
+static inline void pdn_prefer_huge(void *start, size_t bytes)
+{
+	pdn_advise(start, bytes, MADV_HUGEPAGE);
+}
 
 /* Little of it will ever be written: no huge pages, whatever the system gives to others. */
-void pdn_prefer_small(void *start, size_t bytes);
+static inline void pdn_prefer_small(void *start, size_t bytes)
+{
+	pdn_advise(start, bytes, MADV_NOHUGEPAGE);
+}
+
+/*
+ * Private anonymous memory is to be zero in every child, and a fork copies no page tables of it.
+ * false: the kernel can't do that.
+ */
+static inline bool pdn_wipe_in_children(void *start, size_t bytes)
+{
+	return pdn_advise(start, bytes, MADV_WIPEONFORK);
+}
 
 /*
  * In a child: pages that it shares with its parent become zeroes of its own. They are not unmapped,

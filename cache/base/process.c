@@ -10,10 +10,6 @@
 #include "cache/base/lock.h"
 #include "cache/base/visible.h"
 
-#ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18 /* Linux 4.14 */
-#endif
-
 struct pdn_here pdn_here;
 __thread uint32_t pdn_locks_held __attribute__((tls_model("initial-exec")));
 PDN_WEAK_EVENT(hook_begins_again, (void));
@@ -36,15 +32,6 @@ static bool is_set(const bool *flag)
 static void set(bool *flag)
 {
 	__atomic_store_n(flag, true, __ATOMIC_RELAXED);
-}
-
-bool pdn_wipe_in_children(void *start, size_t bytes)
-{
-	int saved = errno;
-	bool ok = madvise(start, bytes, MADV_WIPEONFORK) == 0;
-
-	errno = saved;
-	return ok;
 }
 
 static void wipe_in_children(void)

@@ -9,7 +9,8 @@
  * `pdn_here` (MADV_WIPEONFORK), however it was forked: all locks are free in the child, and `known`
  * is 0. A thread that takes a lock and sees that makes everything begin again before it looks at
  * the data that the lock protects. The regions' briefs are zeroed in the same way (region.c), so
- * that no hit finds a region of the parent's.
+ * that no hit finds a region of the parent's; and the threads' hold counts, which mean nothing in
+ * the child, so that the fork takes no longer for them.
  *
  * A thread that forks in a signal handler may itself hold a lock. Its child completes the change
  * first, and begins again when it lets go of the lock.
@@ -80,9 +81,6 @@ bool pdn_process_has_begun(void);
  * async-signal-safe.
  */
 void pdn_process_begin(void);
-
-/* Private anonymous memory is to be zero in every child. false: the kernel can't do that. */
-bool pdn_wipe_in_children(void *start, size_t bytes);
 
 /*
  * A child has inherited data and descriptors of its parent's. Two events, one after the other:

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* Tables of records that stay in place. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
 #include "cache/base/table.h"
 
 /*
- * The first records take memory by small pages, as most processes have few. Huge pages are
- * requested for records, and later for columns, from the step that is large enough: see
- * pdn_prefer_huge(). FEW numbers lie before a column's first boundary of huge pages, so that those
- * are not begun before the column is that large.
+ * The first records take memory by small pages, as most processes have few. From the step that is
+ * large enough, huge pages are requested (see pdn_prefer_huge()): for all of what hits read, the
+ * columns and some tables' records; for other records, which are used one after the other, only as
+ * far as MOST_HUGE. Their page tables are copied by each fork, so few are better; but the host of a
+ * virtual machine may take unused huge pages away, and then a pin waits for each of them. FEW
+ * numbers lie before a column's first boundary of huge pages, so that those are not begun before
+ * the column is that large.
  */
 #define HUGE_COLUMN ((uint32_t)(PDN_HUGE_PAGE / sizeof(uint32_t)))
 #define FEW	    (1u << 16)
+#define MOST_HUGE   (4 * PDN_HUGE_PAGE)
 
 #define FEWEST 1024u
 
@@ -97,13 +100,20 @@ static uint32_t step(const struct pdn_table *table)
 	return records < left ? records : left;
 }
 
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
 /* Of an array, from this byte on. Of a larger page, a part may be usable already. */
-static bool make_usable(void *array, size_t from, size_t bytes)
+static bool make_usable(void *array, size_t from, size_t bytes, bool for_hits)
 {
 	char *start = (char *)array + from;
 
 	if (!pdn_make_usable(start, bytes))
 		return false;
+	if (!for_hits)
+		bytes = from < MOST_HUGE ? least(bytes, MOST_HUGE - from) : 0;
 	if (bytes >= PDN_HUGE_PAGE)
 		pdn_prefer_huge(start, bytes);
 	return true;
@@ -119,7 +129,7 @@ bool pdn_table_use_column(struct pdn_table *table, unsigned column)
 
 	__atomic_fetch_and(&table->unwanted, ~bit, __ATOMIC_SEQ_CST);
 	if (!make_usable(table->column[column], 0,
-			 __atomic_load_n(&table->reach, __ATOMIC_SEQ_CST) * sizeof(uint32_t)))
+			 __atomic_load_n(&table->reach, __ATOMIC_SEQ_CST) * sizeof(uint32_t), true))
 		return false;
 	/* Not earlier: a child that is forked here asks once more. */
 	__atomic_fetch_and(&table->unused, ~bit, __ATOMIC_RELEASE);
@@ -134,19 +144,14 @@ static bool grow(struct pdn_table *table)
 	__atomic_store_n(&table->reach, table->usable + records, __ATOMIC_SEQ_CST);
 	unwanted = __atomic_load_n(&table->unwanted, __ATOMIC_SEQ_CST);
 	ok = ok && make_usable(table->records, table->usable * table->record_bytes,
-			       records * table->record_bytes);
+			       records * table->record_bytes, table->is_for_hits);
 	for (unsigned c = 0; ok && c < table->columns; c++)
 		ok = unwanted & 1u << c ||
 		     make_usable(table->column[c], table->usable * sizeof(uint32_t),
-				 records * sizeof(uint32_t));
+				 records * sizeof(uint32_t), true);
 	if (ok)
 		table->usable += records;
 	return ok;
-}
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
 }
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -212,14 +217,11 @@ uint32_t pdn_tables_next(struct pdn_table *const *tables, unsigned count)
 
 void pdn_table_clear(struct pdn_table *table)
 {
-	int saved = errno;
-
 	for (unsigned c = 0; table->usable && c < table->columns; c++)
-		madvise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
+		pdn_advise(table->column[c], table->usable * sizeof(uint32_t), MADV_DONTNEED);
 	if (table->usable)
-		madvise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
+		pdn_advise(table->records, table->usable * table->record_bytes, MADV_DONTNEED);
 	table->used = table->populated = table->ready = 0;
-	errno = saved;
 }
 
 uint32_t pdn_misuse_delay_reuse(struct pdn_resting *resting, uint32_t number)

@@ -18,7 +18,8 @@ struct pdn_table {
 	/* Constant. */
 	size_t record_bytes;
 	unsigned columns;
-	bool is_sparse; /* not all records are ever written: none gets memory before */
+	bool is_sparse;	  /* not all records are ever written: none gets memory before */
+	bool is_for_hits; /* most hits read a record: many of them lie in huge pages */
 
 	char *records;
 	uint32_t *column[PDN_TABLE_MAX_COLUMNS];

@@ -140,6 +140,54 @@ START_TEST(memory_for_what_few_regions_need)
 }
 END_TEST
 
+/* The line of /proc/self/smaps with the flags of the memory at `at`; false: there is none. */
+static bool flags_of(const void *at, char flags[512])
+{
+	FILE *file = fopen("/proc/self/smaps", "r");
+	unsigned long begin, end;
+	bool in = false, found = false;
+
+	ck_assert_ptr_nonnull(file);
+	while (!found && fgets(flags, 512, file)) {
+		if (sscanf(flags, "%lx-%lx ", &begin, &end) == 2)
+			in = (uintptr_t)at >= begin && (uintptr_t)at < end;
+		found = in && strncmp(flags, "VmFlags:", 8) == 0;
+	}
+	fclose(file);
+	return found;
+}
+
+/* With so many regions each table has grown by steps that are large enough for huge pages. */
+START_TEST(huge_pages_for_what_hits_read)
+{
+	const uint32_t many = 300000;
+	char first[512], records[512], briefs[512], counts[512];
+
+	if (HAS_SANITIZER) {
+		skip_test("it takes too long under a sanitizer");
+		return;
+	}
+	setenv("PINDOWN_BACKEND", "none", 1);
+	fake_alloc(BASE, PAGE, FAKE_LINEAR);
+	for (uint32_t i = 0; i < many; i++)
+		pin_at(BASE + PAGE * i);
+	if (!flags_of(&pdn_regions[100000], first) || !flags_of(&pdn_regions[many - 1], records) ||
+	    !flags_of(&pdn_briefs[many - 1], briefs) ||
+	    !flags_of(&pdn_holds[PDN_STRIPE_SHARED][many - 1], counts)) {
+		skip_test("/proc/self/smaps does not say how memory is used here");
+		return;
+	}
+	if (!strstr(briefs, " hg")) {
+		skip_test("the kernel has no huge pages");
+		return;
+	}
+	ck_assert_ptr_nonnull(strstr(counts, " hg"));
+	ck_assert_ptr_nonnull(strstr(first, " hg"));
+	ck_assert_ptr_null(strstr(records, " hg"));
+	pindown_flush();
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: the memory that regions take");
@@ -147,5 +195,6 @@ int main(void)
 
 	tcase_add_loop_test(tc, bytes_of_a_region, 0, CASES);
 	tcase_add_loop_test(tc, memory_for_what_few_regions_need, 0, 2);
+	tcase_add_test(tc, huge_pages_for_what_hits_read);
 	return run_suite(suite);
 }

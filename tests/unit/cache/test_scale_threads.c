@@ -619,6 +619,43 @@ START_TEST(holds_in_all_stripes_are_counted)
 }
 END_TEST
 
+/*
+ * The kernel gives a child zeroes in place of the counts, however it was forked: a fork need not
+ * copy the page tables of each thread's counts.
+ */
+START_TEST(a_fork_copies_no_counts)
+{
+	const unsigned many = PDN_STRIPES_AT_FIRST + 2;
+	uint32_t number, found = 0;
+	int status;
+	pid_t child;
+
+	begin();
+	get_and_put(AT(0), 1);
+	for (unsigned i = 0; i < many; i++) {
+		worker_start(&workers[i], hold_and_go, &may_go[i]);
+		gate_wait(&here);
+	}
+	number = pdn_region_number(held[0]);
+	/* This thread's is the first one. */
+	for (unsigned i = 0; i < many; i++)
+		found += pdn_holds[2 + i][number];
+	ck_assert_uint_eq(found, many);
+	child = fork();
+	if (child == 0) {
+		for (unsigned i = 0; i < many; i++)
+			if (pdn_holds[2 + i][number])
+				_exit(1 + (int)i);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+	end(0, many);
+	for (unsigned i = 0; i < many; i++)
+		pindown_put(held[i]);
+}
+END_TEST
+
 /* Holds of threads that ended, and puts of those: moved to where they no longer cost. */
 START_TEST(holds_of_threads_that_ended_are_moved)
 {
@@ -800,6 +837,7 @@ int main(void)
 	tcase_add_test(tc, idle_threads_leave_others_counts_of_their_own);
 	tcase_add_test(tc, a_thread_that_shares_gets_counts_of_its_own);
 	tcase_add_test(tc, holds_in_all_stripes_are_counted);
+	tcase_add_test(tc, a_fork_copies_no_counts);
 	tcase_add_test(tc, holds_of_threads_that_ended_are_moved);
 	tcase_add_test(tc, threads_whose_counts_get_no_memory);
 	tcase_add_test(tc, columns_that_get_no_memory);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/descriptor.h"
@@ -16,6 +17,7 @@
 #include "cache/foreign_table.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
+#include "cache/recheck.h"
 #include "cache/region_dmabuf.h"
 #include "cache/trace/writer.h"
 
@@ -47,7 +49,7 @@ static bool any(void)
  * meant, or that one is smaller than half a page and lies at an end. If it is another one, no part
  * of it is registered by this export: see part_of().
  */
-static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
+static bool ask(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
 	const uint64_t inside[] = {addr + size / 2, addr, addr + size - 1};
 	int error = 0;
@@ -58,6 +60,38 @@ static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *alloca
 		if (pdn_driver_describe(inside[i], 1, allocation, &error) == PINDOWN_OK)
 			return true;
 	return false;
+}
+
+/* Longer than frees take that don't wait for the device's work. */
+#define FREE_NS 100000u
+
+/*
+ * In a flight, as another thread may free the memory (race.h). One that is just doing so is waited
+ * for, but not for long; nor is one that may be of other memory.
+ */
+static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
+{
+	enum pdn_nearness near = PDN_NO_GUARD_NEAR;
+	struct pdn_flight flight;
+	bool found, waited = false;
+
+	if (!pdn_barrier_is_registered())
+		pdn_barrier_register();
+	for (;;) {
+		pdn_flight_begin(&flight, addr, addr + size);
+		if (pdn_guard_any(pdn_heavy_barrier_after_change()))
+			near = pdn_guard_near(addr, addr + size);
+		if (near == PDN_NO_GUARD_NEAR || waited)
+			break;
+		pdn_flight_end_unlocked(&flight);
+		pdn_guard_wait_near(addr, addr + size, pdn_deadline(FREE_NS));
+		near = PDN_NO_GUARD_NEAR;
+		waited = true;
+	}
+	found = near != PDN_GUARD_THERE && ask(addr, size, allocation);
+	pdn_flight_end_unlocked(&flight);
+	pdn_barrier_report();
+	return found;
 }
 
 /* One number for an allocation: no other memory has the same ids. */
@@ -275,12 +309,7 @@ static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t l
 
 bool pdn_export_is_still_there(const struct pdn_exported *part)
 {
-	int saved = errno;
-	enum pdn_truth same = pdn_driver_compare(part->memory.base, part->memory.end,
-						 part->buffer_id, part->others);
-
-	errno = saved;
-	return same == PDN_TRUE;
+	return pdn_compare_memory(&part->memory, part->buffer_id, part->others) == PDN_TRUE;
 }
 
 bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part)

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "cache/recheck.h"
 
+#include <errno.h>
+
 #include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
@@ -11,6 +13,7 @@
 #include "cache/pindown.h"
 #include "cache/race.h"
 #include "cache/region.h"
+#include "cache/trust.h"
 
 #define BATCH 64
 
@@ -22,7 +25,8 @@ struct suspect {
 	struct pdn_memory memory; /* whose end ends it */
 	uint64_t base, end, buffer_id, others;
 	uint32_t number;
-	bool is_gone;
+	bool is_asked;
+	uint8_t answer; /* enum pdn_truth */
 };
 
 /* Lock held. */
@@ -64,14 +68,14 @@ static bool is_still_there(const struct suspect *suspect)
 }
 
 /*
- * The program may free this memory in other threads as it likes: such a free waits for the answers.
- * One that is under way ends the region itself.
+ * The program may free this memory in other threads as it likes. Such a free waits for the answers;
+ * and what a free that is under way may be of is left out. false: something was.
  */
-static void ask_about(struct suspect *suspects, unsigned n)
+static bool ask(struct suspect *suspects, unsigned n)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
 	struct pdn_flight flight;
-	bool any;
+	bool any, all = true;
 
 	for (unsigned i = 0; i < n; i++) {
 		if (suspects[i].base < begin)
@@ -82,14 +86,50 @@ static void ask_about(struct suspect *suspects, unsigned n)
 	pdn_flight_begin(&flight, begin, end);
 	any = pdn_guard_any(pdn_heavy_barrier_after_change());
 	for (unsigned i = 0; i < n; i++) {
-		const struct suspect *s = &suspects[i];
+		struct suspect *s = &suspects[i];
 
-		suspects[i].is_gone =
-			!(any && pdn_guard_on(&s->memory) == PDN_GUARDED) &&
-			pdn_driver_compare(s->base, s->end, s->buffer_id, s->others) == PDN_FALSE;
+		if (s->is_asked)
+			continue;
+		s->is_asked = !(any && pdn_guard_on(&s->memory) == PDN_GUARDED);
+		all &= s->is_asked;
+		if (s->is_asked)
+			s->answer = pdn_driver_compare(s->base, s->end, s->buffer_id, s->others);
 	}
 	pdn_flight_end_unlocked(&flight);
 	pdn_barrier_report();
+	return all;
+}
+
+enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
+				  uint64_t others)
+{
+	struct suspect only = {.memory = *memory,
+			       .base = memory->base,
+			       .end = memory->end,
+			       .buffer_id = buffer_id,
+			       .others = others,
+			       .answer = PDN_UNKNOWN};
+	int saved = errno;
+
+	ask(&only, 1);
+	errno = saved;
+	return only.answer;
+}
+
+uint64_t pdn_recheck_wait_ns = 100000;
+
+/* Without a flight, or a free would wait for this thread in turn. */
+static void ask_about(struct suspect *suspects, unsigned n)
+{
+	uint64_t until;
+
+	if (ask(suspects, n))
+		return;
+	until = pdn_deadline(pdn_recheck_wait_ns);
+	for (unsigned i = 0; i < n; i++)
+		if (!suspects[i].is_asked)
+			pdn_guard_wait(&suspects[i].memory, until);
+	ask(suspects, n);
 }
 
 static void drop(const struct suspect *suspect, const char *how)
@@ -106,11 +146,27 @@ static void drop(const struct suspect *suspect, const char *how)
 	pdn_victims_dispatch(&victims);
 }
 
+/*
+ * A free of the region's own memory has ended the region before it is in the driver. One that does
+ * not say what it is of (race.h) need not be: the region's hits have to ask, each for itself. As
+ * set_volatile(), but what they find was missed.
+ */
+static void check_at_hits(const struct suspect *suspect)
+{
+	pdn_lock();
+	if (is_still_there(suspect))
+		__atomic_store_n(&pdn_briefs[suspect->number].state, pdn_state_for(true),
+				 __ATOMIC_SEQ_CST);
+	pdn_unlock();
+}
+
 static void drop_changed(struct suspect *suspects, unsigned n, const char *how)
 {
 	ask_about(suspects, n);
 	for (unsigned i = 0; i < n; i++)
-		if (suspects[i].is_gone)
+		if (!suspects[i].is_asked)
+			check_at_hits(&suspects[i]);
+		else if (suspects[i].answer == PDN_FALSE)
 			drop(&suspects[i], how);
 }
 

@@ -19,6 +19,7 @@
 #include "cache/evict.h"
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
+#include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
@@ -102,6 +103,20 @@ enum pdn_truth pdn_compare(struct pindown_region *region)
 		return PDN_FALSE;
 	return pdn_driver_compare(region->base, region->end, region->buffer_id,
 				  pdn_region_others(region));
+}
+
+/*
+ * The program uses the memory of its get, and does not free it meanwhile. It may free mappings
+ * beside that, which the region is over, too.
+ */
+enum pdn_truth pdn_compare_hit(struct pindown_region *region)
+{
+	const struct pdn_memory memory = {.base = region->base, .end = region->end, .device = -1};
+	uint64_t others = pdn_region_others(region);
+
+	return others && pdn_region_stands(region)
+		       ? pdn_compare_memory(&memory, region->buffer_id, others)
+		       : pdn_compare(region);
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */

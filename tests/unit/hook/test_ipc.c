@@ -4,10 +4,11 @@
  * it asks the driver for that: they leave errno as it was. The source is included, and the driver
  * and the cache are this file.
  */
-#define pdn_allocated fake_allocated
-#define pdn_recheck   fake_recheck
-#define pdn_end_range fake_end_range
-#define pdn_ended     fake_ended
+#define pdn_allocated		  fake_allocated
+#define pdn_recheck		  fake_recheck
+#define pdn_end_range		  fake_end_range
+#define pdn_ended		  fake_ended
+#define pdn_export_is_still_there fake_is_still_there
 #include "hook/cuda/ipc.c"
 
 #include <stdio.h>
@@ -87,6 +88,12 @@ void fake_ended(pdn_guard guard)
 {
 	(void)guard;
 	ended++;
+}
+
+/* In a flight: test_races_asks. */
+bool fake_is_still_there(const struct pdn_exported *part)
+{
+	return pdn_buffer_id(part->memory.base) == part->buffer_id;
 }
 
 static bool open_it(void)

@@ -62,33 +62,20 @@ static bool ask(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 	return false;
 }
 
-/* Longer than frees take that don't wait for the device's work. */
-#define FREE_NS 100000u
-
 /*
  * In a flight, as another thread may free the memory (race.h). One that is just doing so is waited
  * for, but not for long; nor is one that may be of other memory.
  */
 static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
-	enum pdn_nearness near = PDN_NO_GUARD_NEAR;
 	struct pdn_flight flight;
-	bool found, waited = false;
+	bool found;
 
-	if (!pdn_barrier_is_registered())
-		pdn_barrier_register();
-	for (;;) {
-		pdn_flight_begin(&flight, addr, addr + size);
-		if (pdn_guard_any(pdn_heavy_barrier_after_change()))
-			near = pdn_guard_near(addr, addr + size);
-		if (near == PDN_NO_GUARD_NEAR || waited)
-			break;
-		pdn_flight_end_unlocked(&flight);
-		pdn_guard_wait_near(addr, addr + size, pdn_deadline(FREE_NS));
-		near = PDN_NO_GUARD_NEAR;
-		waited = true;
-	}
-	found = near != PDN_GUARD_THERE && ask(addr, size, allocation);
+	pdn_barrier_register();
+	pdn_guard_wait_near(addr, addr + size, pdn_deadline(pdn_maybe_wait_ns));
+	pdn_flight_begin(&flight, addr, addr + size);
+	pdn_heavy_barrier_after_change();
+	found = pdn_guard_near(addr, addr + size) != PDN_GUARD_THERE && ask(addr, size, allocation);
 	pdn_flight_end_unlocked(&flight);
 	pdn_barrier_report();
 	return found;
@@ -141,23 +128,36 @@ static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flag
 	return export;
 }
 
-static void trace_export(const struct pdn_export *export, const void *caller)
+static struct pdn_trace_note __attribute__((noinline))
+note_of(const struct pdn_export *export, enum pindown_reason reason)
 {
-	struct pdn_trace_note note = {
+	return (struct pdn_trace_note){
 		.addr = export->begin,
 		.size = export->length,
 		.extra = (uint64_t) export->fd,
 		.number = export->number,
 		.buffer_id = export->buffer_id,
 		.device = export->memory.device,
+		.reason = (uint16_t)reason,
 	};
-	uint64_t now;
+}
+
+static void trace_now(enum pdn_event event, const struct pdn_trace_note *note)
+{
+	uint64_t now = pdn_ticks();
+
+	pdn_trace_note(event, note, now, now);
+}
+
+static void trace_export(const struct pdn_export *export, const void *caller)
+{
+	struct pdn_trace_note note;
 
 	if (!pdn_tracing(PDN_EV_EXPORT))
 		return;
-	now = pdn_ticks();
+	note = note_of(export, PINDOWN_REASON_FREED);
 	note.stack = pdn_trace_caller(caller);
-	pdn_trace_note(PDN_EV_EXPORT, &note, now, now);
+	trace_now(PDN_EV_EXPORT, &note);
 }
 
 static bool is_same_memory(const struct pdn_export *a, const struct pdn_export *b)
@@ -468,50 +468,34 @@ static uint32_t next_import(const struct taken *taken, uint32_t n, const void **
 /* These registrations can't be revoked here; as those of the cache, each is named. */
 static void trace_importers(const struct taken *taken, enum pindown_reason reason)
 {
-	struct pdn_trace_note note = {
-		.addr = taken->export.begin,
-		.size = taken->export.length,
-		.extra = (uint64_t)taken->export.fd,
-		.number = taken->export.number,
-		.buffer_id = taken->export.buffer_id,
-		.device = taken->export.memory.device,
-		.reason = (uint16_t)reason,
-		.flags = PDN_TRACE_IMPORTED,
-		.name = "uncached",
-	};
+	struct pdn_trace_note note;
 	const void *caller = NULL;
-	uint64_t now;
 
 	if (!pdn_tracing(PDN_EV_HOLDER) || !taken->export.imports)
 		return;
+	note = note_of(&taken->export, reason);
+	note.flags = PDN_TRACE_IMPORTED;
+	note.name = "uncached";
 	note.stack = pdn_trace_stack(true);
 	for (uint32_t n = 0; (n = next_import(taken, n, &caller)) != 0;) {
 		note.origin = caller ? pdn_trace_origin((uintptr_t)caller) : 0;
-		now = pdn_ticks();
-		pdn_trace_note(PDN_EV_HOLDER, &note, now, now);
+		trace_now(PDN_EV_HOLDER, &note);
 	}
 }
 
 static void trace_outlived(const struct pdn_export *export, enum pindown_reason reason)
 {
-	struct pdn_trace_note note = {
-		.addr = export->memory.base,
-		.size = export->memory.end - export->memory.base,
-		.extra = (uint64_t) export->fd,
-		.number = export->number,
-		.buffer_id = export->buffer_id,
-		.device = export->memory.device,
-		.reason = (uint16_t)reason,
-	};
-	uint64_t now;
+	struct pdn_trace_note note;
 
 	if (!pdn_tracing(PDN_EV_OUTLIVED))
 		return;
+	note = note_of(export, reason);
+	note.addr = export->memory.base;
+	note.size = export->memory.end - export->memory.base;
 	note.flags = (uint16_t)((is_open(export) ? PDN_TRACE_IN_USE : 0) |
 				(export->imports ? PDN_TRACE_IMPORTED : 0));
-	now = pdn_ticks();
 	if (note.flags)
-		pdn_trace_note(PDN_EV_OUTLIVED, &note, now, now);
+		trace_now(PDN_EV_OUTLIVED, &note);
 }
 
 static uint64_t end_of(const struct pdn_scope *scope)

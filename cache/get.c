@@ -103,7 +103,7 @@ void pdn_drop_stale(struct pindown_region *region)
 static bool passes_check(struct pdn_thread *self, struct pindown_region *region)
 {
 	PDN_UNCANCELLED;
-	enum pdn_truth truth = pdn_compare_hit(region);
+	enum pdn_truth truth = pdn_compare(region);
 
 	PDN_POINT(HIT_COMPARED, region->base);
 	pdn_count(&self->counters->tag_checks);

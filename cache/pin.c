@@ -772,7 +772,7 @@ static bool PDN_RARE is_good(struct attempt *a)
 
 	/* Relaxed: under the lock, before, it was live. */
 	if (__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) != PDN_CHECKED ||
-	    pdn_compare_hit(a->region) != PDN_FALSE)
+	    pdn_compare(a->region) != PDN_FALSE)
 		return true;
 	pdn_lock();
 	pdn_unhold(pdn_self_or_anonymous(), number);

@@ -109,6 +109,7 @@ enum pdn_nearness pdn_guard_near(uint64_t begin, uint64_t end);
  * long calls of other memory no longer than a free takes as a rule. false: the deadline has passed.
  */
 bool pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline);
+extern PDN_HIDDEN uint64_t pdn_maybe_wait_ns; /* that long; tests have other values */
 
 /*
  * A pin under way, or the opening or closing of a region's descriptor. It lies on the stack of its

@@ -69,13 +69,14 @@ static bool is_still_there(const struct suspect *suspect)
 
 /*
  * The program may free this memory in other threads as it likes. Such a free waits for the answers;
- * and what a free that is under way may be of is left out. false: something was.
+ * and what a free that is under way may be of is left out. Returns one of those, or NULL.
  */
-static bool ask(struct suspect *suspects, unsigned n)
+static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects, unsigned n)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
 	struct pdn_flight flight;
-	bool any, all = true;
+	const struct suspect *left = NULL;
+	bool any;
 
 	for (unsigned i = 0; i < n; i++) {
 		if (suspects[i].base < begin)
@@ -90,18 +91,20 @@ static bool ask(struct suspect *suspects, unsigned n)
 
 		if (s->is_asked)
 			continue;
-		s->is_asked = !(any && pdn_guard_on(&s->memory) == PDN_GUARDED);
-		all &= s->is_asked;
-		if (s->is_asked)
-			s->answer = pdn_driver_compare(s->base, s->end, s->buffer_id, s->others);
+		if (any && pdn_guard_on(&s->memory) == PDN_GUARDED) {
+			left = s;
+			continue;
+		}
+		s->is_asked = true;
+		s->answer = (uint8_t)pdn_driver_compare(s->base, s->end, s->buffer_id, s->others);
 	}
 	pdn_flight_end_unlocked(&flight);
 	pdn_barrier_report();
-	return all;
+	return left;
 }
 
-enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
-				  uint64_t others)
+enum pdn_truth __attribute__((cold))
+pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id, uint64_t others)
 {
 	struct suspect only = {.memory = *memory,
 			       .base = memory->base,
@@ -116,58 +119,50 @@ enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buff
 	return only.answer;
 }
 
-uint64_t pdn_recheck_wait_ns = 100000;
-
-/* Without a flight, or a free would wait for this thread in turn. */
+/*
+ * A free that does not say what it is of is waited for, but for long calls no longer than a free
+ * takes as a rule; and without a flight, or it would wait for this thread in turn.
+ */
 static void ask_about(struct suspect *suspects, unsigned n)
 {
-	uint64_t until;
+	const struct suspect *left = ask(suspects, n);
 
-	if (ask(suspects, n))
-		return;
-	until = pdn_deadline(pdn_recheck_wait_ns);
-	for (unsigned i = 0; i < n; i++)
-		if (!suspects[i].is_asked)
-			pdn_guard_wait(&suspects[i].memory, until);
-	ask(suspects, n);
+	if (left) {
+		pdn_guard_wait_near(left->base, left->end, 0);
+		ask(suspects, n);
+	}
 }
 
-static void drop(const struct suspect *suspect, const char *how)
+/*
+ * It is gone, or nobody knows. A free of the region's own memory has ended the region before it is
+ * in the driver. One that does not say what it is of (race.h) need not be: then the region's hits
+ * have to ask, each for itself. That is as set_volatile() in volatile.c, but what they find was
+ * missed.
+ */
+static void end_or_check(const struct suspect *suspect, const char *how)
 {
-	struct pdn_victims victims = {0};
+	struct pdn_victims victims = {.missed = how};
 
 	pdn_lock();
-	if (is_still_there(suspect)) {
-		victims.missed = how;
+	if (!is_still_there(suspect))
+		;
+	else if (suspect->is_asked)
 		pdn_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
-	}
+	else
+		__atomic_store_n(&pdn_briefs[suspect->number].state, pdn_state_for(true),
+				 __ATOMIC_SEQ_CST);
 	pdn_victims_split_idle_and_held(&victims);
 	pdn_unlock();
 	pdn_victims_dispatch(&victims);
 }
 
-/*
- * A free of the region's own memory has ended the region before it is in the driver. One that does
- * not say what it is of (race.h) need not be: the region's hits have to ask, each for itself. As
- * set_volatile(), but what they find was missed.
- */
-static void check_at_hits(const struct suspect *suspect)
-{
-	pdn_lock();
-	if (is_still_there(suspect))
-		__atomic_store_n(&pdn_briefs[suspect->number].state, pdn_state_for(true),
-				 __ATOMIC_SEQ_CST);
-	pdn_unlock();
-}
-
-static void drop_changed(struct suspect *suspects, unsigned n, const char *how)
+static void __attribute__((noinline, cold))
+drop_changed(struct suspect *suspects, unsigned n, const char *how)
 {
 	ask_about(suspects, n);
 	for (unsigned i = 0; i < n; i++)
-		if (!suspects[i].is_asked)
-			check_at_hits(&suspects[i]);
-		else if (suspects[i].answer == PDN_FALSE)
-			drop(&suspects[i], how);
+		if (!suspects[i].is_asked || suspects[i].answer == PDN_FALSE)
+			end_or_check(&suspects[i], how);
 }
 
 void pdn_recheck_some(void *pool)
@@ -201,7 +196,7 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 	return number != 0;
 }
 
-void pdn_drop_changed(uint64_t begin, uint64_t end, const char *how)
+void __attribute__((cold)) pdn_drop_changed(uint64_t begin, uint64_t end, const char *how)
 {
 	struct suspect suspect;
 

@@ -16,9 +16,6 @@
 enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
 				  uint64_t others);
 
-/* How long a comparison waits for frees that may be of any memory. Tests have other values. */
-extern __attribute__((visibility("hidden"))) uint64_t pdn_recheck_wait_ns;
-
 /*
  * Lock not held. End each live region that overlaps [begin, end) and is no longer what the driver
  * has at its address. `how` it is known, as in struct pdn_victims.

@@ -97,26 +97,19 @@ PDN_STARTS void pdn_set_intercepting(bool yes)
 	pdn_unlock();
 }
 
-enum pdn_truth pdn_compare(struct pindown_region *region)
-{
-	if (!pdn_region_stands(region))
-		return PDN_FALSE;
-	return pdn_driver_compare(region->base, region->end, region->buffer_id,
-				  pdn_region_others(region));
-}
-
 /*
  * The program uses the memory of its get, and does not free it meanwhile. It may free mappings
- * beside that, which the region is over, too.
+ * beside that, which the region is over, too: about these the question is asked in a flight.
  */
-enum pdn_truth pdn_compare_hit(struct pindown_region *region)
+enum pdn_truth pdn_compare(struct pindown_region *region)
 {
 	const struct pdn_memory memory = {.base = region->base, .end = region->end, .device = -1};
 	uint64_t others = pdn_region_others(region);
 
-	return others && pdn_region_stands(region)
-		       ? pdn_compare_memory(&memory, region->buffer_id, others)
-		       : pdn_compare(region);
+	if (!pdn_region_stands(region))
+		return PDN_FALSE;
+	return others ? pdn_compare_memory(&memory, region->buffer_id, others)
+		      : pdn_driver_compare(memory.base, memory.end, region->buffer_id, 0);
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */

@@ -28,12 +28,8 @@ void pdn_trust_ends(void);
 /* Lock not held. That line, about the region whose free it was, which is still the caller's. */
 void pdn_tell_of_miss(const struct pindown_region *region, const char *how);
 
-/*
- * Lock not held. Is a held region still what the driver has at its address? The first one is for
- * the course of a flight that names the memory; the second one for a get that has found the region.
- */
+/* Lock not held. Is a held region still what the driver has at its address? */
 enum pdn_truth pdn_compare(struct pindown_region *region);
-enum pdn_truth pdn_compare_hit(struct pindown_region *region);
 
 /*
  * In each thread, one hit in this many on average is compared with the driver in any case, chosen

@@ -11,7 +11,7 @@
 #include "cache/driver/driver.h"
 #include "cache/foreign_dmabufs.h"
 #include "cache/hook_events.h"
-#include "cache/recheck.h"
+#include "cache/race.h"
 #include "tests/unit/support/cache_test.h"
 
 #define LENGTH MIB(2)
@@ -512,7 +512,7 @@ START_TEST(a_recheck_waits_a_moment_for_a_guard_on_everything)
 	struct worker asker;
 	pindown_region *region;
 
-	pdn_recheck_wait_ns = 10000000000u;
+	pdn_maybe_wait_ns = 10000000000u;
 	expected_missed = 1;
 	pin_and_trust(AT(0));
 	pin_and_trust(AT(1));

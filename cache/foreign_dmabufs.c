@@ -51,13 +51,11 @@ static bool any(void)
  */
 static bool ask(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
-	const uint64_t inside[] = {addr + size / 2, addr, addr + size - 1};
+	const uint64_t at[] = {addr, addr + size / 2, addr, addr + size - 1};
 	int error = 0;
 
-	if (pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK)
-		return true;
-	for (unsigned i = 0; i < sizeof(inside) / sizeof(*inside); i++)
-		if (pdn_driver_describe(inside[i], 1, allocation, &error) == PINDOWN_OK)
+	for (unsigned i = 0; i < sizeof(at) / sizeof(*at); i++)
+		if (pdn_driver_describe(at[i], i ? 1 : size, allocation, &error) == PINDOWN_OK)
 			return true;
 	return false;
 }
@@ -142,7 +140,7 @@ note_of(const struct pdn_export *export, enum pindown_reason reason)
 	};
 }
 
-static void trace_now(enum pdn_event event, const struct pdn_trace_note *note)
+static inline __attribute__((always_inline)) void trace_now(enum pdn_event event, const struct pdn_trace_note *note)
 {
 	uint64_t now = pdn_ticks();
 
@@ -310,6 +308,13 @@ static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t l
 bool pdn_export_is_still_there(const struct pdn_exported *part)
 {
 	return pdn_compare_memory(&part->memory, part->buffer_id, part->others) == PDN_TRUE;
+}
+
+bool pdn_buffer_is_still_there(uint64_t base, uint64_t end, uint64_t buffer_id)
+{
+	const struct pdn_memory memory = {.base = base, .end = end, .device = -1};
+
+	return pdn_compare_memory(&memory, buffer_id, 0) == PDN_TRUE;
 }
 
 bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part)
@@ -528,7 +533,8 @@ static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record, 
 	unsigned count = 0;
 
 	while (count < AT_ONCE && (*record = next_covered(scope, *record)) != 0) {
-		taken[count++] = (struct taken){*pdn_foreign_at(*record), *record};
+		taken[count].export = *pdn_foreign_at(*record);
+		taken[count++].record = *record;
 		pdn_foreign_remove(*record);
 	}
 	return count;

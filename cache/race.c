@@ -15,7 +15,7 @@
  * (hook_events.c). A pin adds one, and loads the count behind the barrier that follows, whose fence
  * is enough then, whichever side pays: one of the two sees the other.
  */
-static uint32_t recordless_now(void)
+static inline __attribute__((always_inline)) uint32_t recordless_now(void)
 {
 	return __atomic_load_n(&pdn_thread_recordless, __ATOMIC_SEQ_CST);
 }
@@ -72,18 +72,13 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 	return depth;
 }
 
-static void __attribute__((noinline, cold)) ended_without_record(pdn_guard guard)
-{
-	if (guard == recordless_guard())
-		pdn_thread_count_recordless(-1);
-}
-
 void __attribute__((noinline)) pdn_ended(pdn_guard guard)
 {
 	struct pdn_thread *self = pdn_self_tls;
 
 	if (__builtin_expect(guard & RECORDLESS, 0)) {
-		ended_without_record(guard);
+		if (guard == recordless_guard())
+			pdn_thread_count_recordless(-1);
 		return;
 	}
 	/*

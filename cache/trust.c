@@ -18,6 +18,7 @@
 #include "cache/driver/driver.h"
 #include "cache/evict.h"
 #include "cache/hook_events.h"
+#include "cache/invalidate.h"
 #include "cache/pindown.h"
 #include "cache/recheck.h"
 #include "cache/region.h"
@@ -103,13 +104,15 @@ PDN_STARTS void pdn_set_intercepting(bool yes)
  */
 enum pdn_truth pdn_compare(struct pindown_region *region)
 {
-	const struct pdn_memory memory = {.base = region->base, .end = region->end, .device = -1};
 	uint64_t others = pdn_region_others(region);
+	struct pdn_memory memory;
 
 	if (!pdn_region_stands(region))
 		return PDN_FALSE;
-	return others ? pdn_compare_memory(&memory, region->buffer_id, others)
-		      : pdn_driver_compare(memory.base, memory.end, region->buffer_id, 0);
+	if (!others)
+		return pdn_driver_compare(region->base, region->end, region->buffer_id, 0);
+	memory = pdn_memory_of(region);
+	return pdn_compare_memory(&memory, region->buffer_id, others);
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */

@@ -173,15 +173,18 @@ uint32_t pdn_thread_recordless;
 /* This thread's. It may be cancelled in the driver's free, and may have got a record by then. */
 static __thread int own_recordless __attribute__((tls_model("initial-exec")));
 
-/* A thread whose frees were dropped at its end may still report the end of one. */
+/*
+ * An asynchronous cancellation between the two leaves one counted for good: pins wait for it, but
+ * none is overlooked.
+ */
 void __attribute__((cold)) pdn_thread_count_recordless(int change)
 {
-	PDN_CANCELLED_LATER;
-
-	if (own_recordless + change >= 0) {
-		own_recordless += change;
+	if (change > 0)
 		__atomic_fetch_add(&pdn_thread_recordless, (uint32_t)change, __ATOMIC_SEQ_CST);
-	}
+	own_recordless += change;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (change < 0)
+		__atomic_fetch_add(&pdn_thread_recordless, (uint32_t)change, __ATOMIC_SEQ_CST);
 }
 
 /* ---- ends ---------------------------------------------------------------------------------- */

@@ -61,15 +61,6 @@ void pdn_ipc_close(struct call *call, uint64_t addr)
 		pdn_caught_range(call, addr, 0);
 }
 
-/* Another thread may be closing the same memory for the last time. */
-static bool is_still_open(uint64_t addr, uint64_t id)
-{
-	const struct pdn_exported mapping = {
-		.memory = {.base = addr, .end = addr + 1, .device = -1}, .buffer_id = id};
-
-	return pdn_export_is_still_there(&mapping);
-}
-
 void pdn_ipc_closed(const struct call *call, uint64_t addr)
 {
 	if (!call->buffer_id)
@@ -78,7 +69,8 @@ void pdn_ipc_closed(const struct call *call, uint64_t addr)
 		pdn_count_change(&opened, call->buffer_id, 1);
 		return;
 	}
-	if (!call->last && !is_still_open(addr, call->buffer_id))
+	/* Another thread may be closing the same memory for the last time. */
+	if (!call->last && !pdn_buffer_is_still_there(addr, addr + 1, call->buffer_id))
 		pdn_recheck(NULL); /* it was the last close, although the count was higher */
 	pdn_count_end(&opened, call->buffer_id);
 }

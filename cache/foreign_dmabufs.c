@@ -140,7 +140,8 @@ note_of(const struct pdn_export *export, enum pindown_reason reason)
 	};
 }
 
-static inline __attribute__((always_inline)) void trace_now(enum pdn_event event, const struct pdn_trace_note *note)
+static inline __attribute__((always_inline)) void trace_now(enum pdn_event event,
+							    const struct pdn_trace_note *note)
 {
 	uint64_t now = pdn_ticks();
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/descriptor.h"
@@ -16,6 +17,7 @@
 #include "cache/foreign_table.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
+#include "cache/recheck.h"
 #include "cache/region_dmabuf.h"
 #include "cache/trace/writer.h"
 
@@ -47,17 +49,34 @@ static bool any(void)
  * meant, or that one is smaller than half a page and lies at an end. If it is another one, no part
  * of it is registered by this export: see part_of().
  */
-static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
+static bool ask(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
-	const uint64_t inside[] = {addr + size / 2, addr, addr + size - 1};
+	const uint64_t at[] = {addr, addr + size / 2, addr, addr + size - 1};
 	int error = 0;
 
-	if (pdn_driver_describe(addr, size, allocation, &error) == PINDOWN_OK)
-		return true;
-	for (unsigned i = 0; i < sizeof(inside) / sizeof(*inside); i++)
-		if (pdn_driver_describe(inside[i], 1, allocation, &error) == PINDOWN_OK)
+	for (unsigned i = 0; i < sizeof(at) / sizeof(*at); i++)
+		if (pdn_driver_describe(at[i], i ? 1 : size, allocation, &error) == PINDOWN_OK)
 			return true;
 	return false;
+}
+
+/*
+ * In a flight, as another thread may free the memory (race.h). One that is just doing so is waited
+ * for, but not for long; nor is one that may be of other memory.
+ */
+static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
+{
+	struct pdn_flight flight;
+	bool found;
+
+	pdn_barrier_register();
+	pdn_guard_wait_near(addr, addr + size, pdn_deadline(pdn_maybe_wait_ns));
+	pdn_flight_begin(&flight, addr, addr + size);
+	pdn_heavy_barrier_after_change();
+	found = pdn_guard_near(addr, addr + size) != PDN_GUARD_THERE && ask(addr, size, allocation);
+	pdn_flight_end_unlocked(&flight);
+	pdn_barrier_report();
+	return found;
 }
 
 /* One number for an allocation: no other memory has the same ids. */
@@ -107,23 +126,37 @@ static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flag
 	return export;
 }
 
-static void trace_export(const struct pdn_export *export, const void *caller)
+static struct pdn_trace_note __attribute__((noinline))
+note_of(const struct pdn_export *export, enum pindown_reason reason)
 {
-	struct pdn_trace_note note = {
+	return (struct pdn_trace_note){
 		.addr = export->begin,
 		.size = export->length,
 		.extra = (uint64_t) export->fd,
 		.number = export->number,
 		.buffer_id = export->buffer_id,
 		.device = export->memory.device,
+		.reason = (uint16_t)reason,
 	};
-	uint64_t now;
+}
+
+static inline __attribute__((always_inline)) void trace_now(enum pdn_event event,
+							    const struct pdn_trace_note *note)
+{
+	uint64_t now = pdn_ticks();
+
+	pdn_trace_note(event, note, now, now);
+}
+
+static void trace_export(const struct pdn_export *export, const void *caller)
+{
+	struct pdn_trace_note note;
 
 	if (!pdn_tracing(PDN_EV_EXPORT))
 		return;
-	now = pdn_ticks();
+	note = note_of(export, PINDOWN_REASON_FREED);
 	note.stack = pdn_trace_caller(caller);
-	pdn_trace_note(PDN_EV_EXPORT, &note, now, now);
+	trace_now(PDN_EV_EXPORT, &note);
 }
 
 static bool is_same_memory(const struct pdn_export *a, const struct pdn_export *b)
@@ -275,12 +308,14 @@ static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t l
 
 bool pdn_export_is_still_there(const struct pdn_exported *part)
 {
-	int saved = errno;
-	enum pdn_truth same = pdn_driver_compare(part->memory.base, part->memory.end,
-						 part->buffer_id, part->others);
+	return pdn_compare_memory(&part->memory, part->buffer_id, part->others) == PDN_TRUE;
+}
 
-	errno = saved;
-	return same == PDN_TRUE;
+bool pdn_buffer_is_still_there(uint64_t base, uint64_t end, uint64_t buffer_id)
+{
+	const struct pdn_memory memory = {.base = base, .end = end, .device = -1};
+
+	return pdn_compare_memory(&memory, buffer_id, 0) == PDN_TRUE;
 }
 
 bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part)
@@ -439,50 +474,34 @@ static uint32_t next_import(const struct taken *taken, uint32_t n, const void **
 /* These registrations can't be revoked here; as those of the cache, each is named. */
 static void trace_importers(const struct taken *taken, enum pindown_reason reason)
 {
-	struct pdn_trace_note note = {
-		.addr = taken->export.begin,
-		.size = taken->export.length,
-		.extra = (uint64_t)taken->export.fd,
-		.number = taken->export.number,
-		.buffer_id = taken->export.buffer_id,
-		.device = taken->export.memory.device,
-		.reason = (uint16_t)reason,
-		.flags = PDN_TRACE_IMPORTED,
-		.name = "uncached",
-	};
+	struct pdn_trace_note note;
 	const void *caller = NULL;
-	uint64_t now;
 
 	if (!pdn_tracing(PDN_EV_HOLDER) || !taken->export.imports)
 		return;
+	note = note_of(&taken->export, reason);
+	note.flags = PDN_TRACE_IMPORTED;
+	note.name = "uncached";
 	note.stack = pdn_trace_stack(true);
 	for (uint32_t n = 0; (n = next_import(taken, n, &caller)) != 0;) {
 		note.origin = caller ? pdn_trace_origin((uintptr_t)caller) : 0;
-		now = pdn_ticks();
-		pdn_trace_note(PDN_EV_HOLDER, &note, now, now);
+		trace_now(PDN_EV_HOLDER, &note);
 	}
 }
 
 static void trace_outlived(const struct pdn_export *export, enum pindown_reason reason)
 {
-	struct pdn_trace_note note = {
-		.addr = export->memory.base,
-		.size = export->memory.end - export->memory.base,
-		.extra = (uint64_t) export->fd,
-		.number = export->number,
-		.buffer_id = export->buffer_id,
-		.device = export->memory.device,
-		.reason = (uint16_t)reason,
-	};
-	uint64_t now;
+	struct pdn_trace_note note;
 
 	if (!pdn_tracing(PDN_EV_OUTLIVED))
 		return;
+	note = note_of(export, reason);
+	note.addr = export->memory.base;
+	note.size = export->memory.end - export->memory.base;
 	note.flags = (uint16_t)((is_open(export) ? PDN_TRACE_IN_USE : 0) |
 				(export->imports ? PDN_TRACE_IMPORTED : 0));
-	now = pdn_ticks();
 	if (note.flags)
-		pdn_trace_note(PDN_EV_OUTLIVED, &note, now, now);
+		trace_now(PDN_EV_OUTLIVED, &note);
 }
 
 static uint64_t end_of(const struct pdn_scope *scope)
@@ -515,7 +534,8 @@ static unsigned remove_covered(const struct pdn_scope *scope, uint32_t *record, 
 	unsigned count = 0;
 
 	while (count < AT_ONCE && (*record = next_covered(scope, *record)) != 0) {
-		taken[count++] = (struct taken){*pdn_foreign_at(*record), *record};
+		taken[count].export = *pdn_foreign_at(*record);
+		taken[count++].record = *record;
 		pdn_foreign_remove(*record);
 	}
 	return count;

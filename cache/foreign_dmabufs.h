@@ -57,8 +57,12 @@ struct pdn_exported {
  */
 bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part);
 
-/* Does the driver still have that memory there? */
+/*
+ * Does the driver still have that memory there, or other memory with this buffer id? No, too, if
+ * another thread is just freeing it: then the driver is not asked.
+ */
 bool pdn_export_is_still_there(const struct pdn_exported *part);
+bool pdn_buffer_is_still_there(uint64_t base, uint64_t end, uint64_t buffer_id);
 
 /*
  * A duplicate of the descriptor, if it still stands for that part; negative: it does not, or there

@@ -10,12 +10,15 @@
 #include "cache/base/test_point.h"
 
 /*
- * Frees by threads that could get no record. While there is one, everything is guarded.
- * Sequentially consistent here and where such a free then looks for flights (hook_events.c). A pin
- * adds one, and loads this behind the barrier that follows, whose fence is enough then, whichever
- * side pays: one of the two sees the other.
+ * Frees by threads that could get no record are only counted (base/thread.h). While there is one,
+ * everything is guarded. Sequentially consistent here and where such a free then looks for flights
+ * (hook_events.c). A pin adds one, and loads the count behind the barrier that follows, whose fence
+ * is enough then, whichever side pays: one of the two sees the other.
  */
-static uint32_t recordless;
+static inline __attribute__((always_inline)) uint32_t recordless_now(void)
+{
+	return __atomic_load_n(&pdn_thread_recordless, __ATOMIC_SEQ_CST);
+}
 
 /* Such a free's guard: with the life of the process, as in a child it does not count any more. */
 #define RECORDLESS 0x80000000u
@@ -56,7 +59,7 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 	unsigned depth;
 
 	if (!self) {
-		__atomic_fetch_add(&recordless, 1, __ATOMIC_SEQ_CST);
+		pdn_thread_count_recordless(1);
 		return recordless_guard();
 	}
 	if (self->guard_depth == PDN_NO_GUARD_YET)
@@ -69,13 +72,13 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 	return depth;
 }
 
-void pdn_ended(pdn_guard guard)
+void __attribute__((noinline)) pdn_ended(pdn_guard guard)
 {
 	struct pdn_thread *self = pdn_self_tls;
 
 	if (__builtin_expect(guard & RECORDLESS, 0)) {
 		if (guard == recordless_guard())
-			__atomic_fetch_sub(&recordless, 1, __ATOMIC_SEQ_CST);
+			pdn_thread_count_recordless(-1);
 		return;
 	}
 	/*
@@ -137,7 +140,7 @@ enum pdn_guarded __attribute__((cold)) pdn_guard_on(const struct pdn_memory *mem
 	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
-	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
+	if (recordless_now())
 		found = PDN_GUARDED;
 	while ((t = pdn_walk_next_that_frees(&walk)))
 		if (thread_guards(t, memory)) {
@@ -169,7 +172,7 @@ bool pdn_guard_any(bool alone)
 {
 	const struct pdn_thread *self = pdn_self_tls;
 
-	if (__atomic_load_n(&recordless, __ATOMIC_SEQ_CST))
+	if (recordless_now())
 		return true;
 	return alone && self ? guards_any(self) : any_guards_any();
 }
@@ -229,9 +232,7 @@ static enum pdn_nearness thread_guards_near(const struct pdn_thread *thread, uin
 enum pdn_nearness __attribute__((cold)) pdn_guard_near(uint64_t begin, uint64_t end)
 {
 	const struct pdn_thread *self = pdn_self();
-	enum pdn_nearness nearest = __atomic_load_n(&recordless, __ATOMIC_SEQ_CST)
-					    ? PDN_GUARD_MAYBE_THERE
-					    : PDN_NO_GUARD_NEAR;
+	enum pdn_nearness nearest = recordless_now() ? PDN_GUARD_MAYBE_THERE : PDN_NO_GUARD_NEAR;
 	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
@@ -245,12 +246,11 @@ enum pdn_nearness __attribute__((cold)) pdn_guard_near(uint64_t begin, uint64_t 
 	return nearest;
 }
 
-/* Longer than frees take that don't wait for the device's work. */
-#define MAYBE_NS 100000u
+uint64_t pdn_maybe_wait_ns = 100000;
 
 bool __attribute__((cold)) pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline)
 {
-	uint64_t maybe_until = pdn_deadline(MAYBE_NS), now = 0;
+	uint64_t maybe_until = pdn_deadline(pdn_maybe_wait_ns), now = 0;
 	struct pdn_backoff rest = {0};
 	enum pdn_nearness near;
 
@@ -499,5 +499,4 @@ void pdn_flights_fork_child(void)
 	for (struct pdn_flight *f = latest(); f; f = f->next)
 		set_lost(f);
 	pdn_flights = NULL;
-	recordless = 0;
 }

@@ -25,7 +25,10 @@
  * libcuda may crash where it is asked about memory that another thread is just freeing. So each
  * question about memory that may be freed is asked in a flight that says where the questions are
  * about. A free of memory there waits until they are answered; where its guard is up already, it is
- * waited for instead, and then the flight begins again.
+ * waited for instead, and then the flight begins again; or the question is left out.
+ *
+ * Two kinds of guards do not say what is freed, and are on all memory: the deepest one of a thread
+ * with more of them than slots, and those of threads that could get no record.
  */
 #ifndef PDN_GUARD_H
 #define PDN_GUARD_H
@@ -109,6 +112,7 @@ enum pdn_nearness pdn_guard_near(uint64_t begin, uint64_t end);
  * long calls of other memory no longer than a free takes as a rule. false: the deadline has passed.
  */
 bool pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline);
+extern PDN_HIDDEN uint64_t pdn_maybe_wait_ns; /* that long; tests have other values */
 
 /*
  * A pin under way, or the opening or closing of a region's descriptor. It lies on the stack of its

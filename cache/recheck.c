@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "cache/recheck.h"
 
+#include <errno.h>
+
 #include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
@@ -11,6 +13,7 @@
 #include "cache/pindown.h"
 #include "cache/race.h"
 #include "cache/region.h"
+#include "cache/trust.h"
 
 #define BATCH 64
 
@@ -22,7 +25,8 @@ struct suspect {
 	struct pdn_memory memory; /* whose end ends it */
 	uint64_t base, end, buffer_id, others;
 	uint32_t number;
-	bool is_gone;
+	bool is_asked;
+	uint8_t answer; /* enum pdn_truth */
 };
 
 /* Lock held. */
@@ -64,13 +68,14 @@ static bool is_still_there(const struct suspect *suspect)
 }
 
 /*
- * The program may free this memory in other threads as it likes: such a free waits for the answers.
- * One that is under way ends the region itself.
+ * The program may free this memory in other threads as it likes. Such a free waits for the answers;
+ * and what a free that is under way may be of is left out. Returns one of those, or NULL.
  */
-static void ask_about(struct suspect *suspects, unsigned n)
+static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects, unsigned n)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
 	struct pdn_flight flight;
+	const struct suspect *left = NULL;
 	bool any;
 
 	for (unsigned i = 0; i < n; i++) {
@@ -82,36 +87,82 @@ static void ask_about(struct suspect *suspects, unsigned n)
 	pdn_flight_begin(&flight, begin, end);
 	any = pdn_guard_any(pdn_heavy_barrier_after_change());
 	for (unsigned i = 0; i < n; i++) {
-		const struct suspect *s = &suspects[i];
+		struct suspect *s = &suspects[i];
 
-		suspects[i].is_gone =
-			!(any && pdn_guard_on(&s->memory) == PDN_GUARDED) &&
-			pdn_driver_compare(s->base, s->end, s->buffer_id, s->others) == PDN_FALSE;
+		if (s->is_asked)
+			continue;
+		if (any && pdn_guard_on(&s->memory) == PDN_GUARDED) {
+			left = s;
+			continue;
+		}
+		s->is_asked = true;
+		s->answer = (uint8_t)pdn_driver_compare(s->base, s->end, s->buffer_id, s->others);
 	}
 	pdn_flight_end_unlocked(&flight);
 	pdn_barrier_report();
+	return left;
 }
 
-static void drop(const struct suspect *suspect, const char *how)
+enum pdn_truth __attribute__((cold))
+pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id, uint64_t others)
 {
-	struct pdn_victims victims = {0};
+	struct suspect only = {.memory = *memory,
+			       .base = memory->base,
+			       .end = memory->end,
+			       .buffer_id = buffer_id,
+			       .others = others,
+			       .answer = PDN_UNKNOWN};
+	int saved = errno;
+
+	ask(&only, 1);
+	errno = saved;
+	return only.answer;
+}
+
+/*
+ * A free that does not say what it is of is waited for, but for long calls no longer than a free
+ * takes as a rule; and without a flight, or it would wait for this thread in turn.
+ */
+static void ask_about(struct suspect *suspects, unsigned n)
+{
+	const struct suspect *left = ask(suspects, n);
+
+	if (left) {
+		pdn_guard_wait_near(left->base, left->end, 0);
+		ask(suspects, n);
+	}
+}
+
+/*
+ * It is gone, or nobody knows. A free of the region's own memory has ended the region before it is
+ * in the driver. One that does not say what it is of (race.h) need not be: then the region's hits
+ * have to ask, each for itself. That is as set_volatile() in volatile.c, but what they find was
+ * missed.
+ */
+static void end_or_check(const struct suspect *suspect, const char *how)
+{
+	struct pdn_victims victims = {.missed = how};
 
 	pdn_lock();
-	if (is_still_there(suspect)) {
-		victims.missed = how;
+	if (!is_still_there(suspect))
+		;
+	else if (suspect->is_asked)
 		pdn_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
-	}
+	else
+		__atomic_store_n(&pdn_briefs[suspect->number].state, pdn_state_for(true),
+				 __ATOMIC_SEQ_CST);
 	pdn_victims_split_idle_and_held(&victims);
 	pdn_unlock();
 	pdn_victims_dispatch(&victims);
 }
 
-static void drop_changed(struct suspect *suspects, unsigned n, const char *how)
+static void __attribute__((noinline, cold))
+drop_changed(struct suspect *suspects, unsigned n, const char *how)
 {
 	ask_about(suspects, n);
 	for (unsigned i = 0; i < n; i++)
-		if (suspects[i].is_gone)
-			drop(&suspects[i], how);
+		if (!suspects[i].is_asked || suspects[i].answer == PDN_FALSE)
+			end_or_check(&suspects[i], how);
 }
 
 void pdn_recheck_some(void *pool)
@@ -145,7 +196,7 @@ static bool take_overlapping(struct suspect *suspect, uint64_t *at, uint64_t end
 	return number != 0;
 }
 
-void pdn_drop_changed(uint64_t begin, uint64_t end, const char *how)
+void __attribute__((cold)) pdn_drop_changed(uint64_t begin, uint64_t end, const char *how)
 {
 	struct suspect suspect;
 

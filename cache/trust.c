@@ -18,7 +18,9 @@
 #include "cache/driver/driver.h"
 #include "cache/queues.h"
 #include "cache/hook_events.h"
+#include "cache/invalidate.h"
 #include "cache/pindown.h"
+#include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
@@ -96,12 +98,21 @@ PDN_STARTS void pdn_set_intercepting(bool yes)
 	pdn_unlock();
 }
 
+/*
+ * The program uses the memory of its get, and does not free it meanwhile. It may free mappings
+ * beside that, which the region is over, too: about these the question is asked in a flight.
+ */
 enum pdn_truth pdn_compare(struct pindown_region *region)
 {
+	uint64_t others = pdn_region_others(region);
+	struct pdn_memory memory;
+
 	if (!pdn_region_stands(region))
 		return PDN_FALSE;
-	return pdn_driver_compare(region->base, region->end, region->buffer_id,
-				  pdn_region_others(region));
+	if (!others)
+		return pdn_driver_compare(region->base, region->end, region->buffer_id, 0);
+	memory = pdn_memory_of(region);
+	return pdn_compare_memory(&memory, region->buffer_id, others);
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */

@@ -166,6 +166,27 @@ static void disown(const struct pdn_thread *record)
 		unlist_empty(b);
 }
 
+/* ---- frees without a record ---------------------------------------------------------------- */
+
+uint32_t pdn_thread_recordless;
+
+/* This thread's. It may be cancelled in the driver's free, and may have got a record by then. */
+static __thread int own_recordless __attribute__((tls_model("initial-exec")));
+
+/*
+ * An asynchronous cancellation between the two leaves one counted for good: pins wait for it, but
+ * none is overlooked.
+ */
+void __attribute__((cold)) pdn_thread_count_recordless(int change)
+{
+	if (change > 0)
+		__atomic_fetch_add(&pdn_thread_recordless, (uint32_t)change, __ATOMIC_SEQ_CST);
+	own_recordless += change;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (change < 0)
+		__atomic_fetch_add(&pdn_thread_recordless, (uint32_t)change, __ATOMIC_SEQ_CST);
+}
+
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 /*
@@ -239,6 +260,8 @@ static void detach(void *record)
 	bool claimed;
 
 	hold_signals(&signals);
+	if (own_recordless)
+		pdn_thread_count_recordless(-own_recordless);
 	claimed = claim(self, __atomic_load_n(&self->tid, __ATOMIC_RELAXED));
 	/*
 	 * Code of pindown's that this thread runs from here on gets a record once more. It does not
@@ -381,8 +404,11 @@ static struct pdn_thread *begin_thread(void)
 	 */
 	struct pdn_thread *self = take_low_record();
 
-	if (!self)
+	if (!self) {
+		/* So that detach() is called all the same. */
+		pthread_setspecific(at_thread_exit, &pdn_anonymous);
 		return NULL;
+	}
 	if (self->life == pdn_thread_life)
 		change_ended(self, -1ull);
 	else
@@ -668,6 +694,8 @@ void pdn_thread_fork_child(void)
 	/* The next owners of the other records begin them. */
 	pdn_thread_life++;
 	pdn_thread_records = 0;
+	pdn_thread_recordless = 0;
+	own_recordless = 0;
 	memset(pdn_thread_ended, 0, sizeof(pdn_thread_ended));
 	looking = 0;
 	if (!self)

@@ -183,6 +183,13 @@ static inline struct pdn_thread *pdn_walk_next(struct pdn_walk *walk)
 void pdn_thread_frees(struct pdn_thread *self);
 bool pdn_walk_on_that_free(struct pdn_walk *walk);
 
+/*
+ * How many frees are under way in threads that could get no record. Sequentially consistent. Such a
+ * thread counts its own up and down; those that it leaves behind are gone when it has ended.
+ */
+extern PDN_HIDDEN uint32_t pdn_thread_recordless;
+void pdn_thread_count_recordless(int change);
+
 static inline struct pdn_thread *pdn_walk_next_that_frees(struct pdn_walk *walk)
 {
 	return walk->left || (walk->goes_on && pdn_walk_on_that_free(walk)) ? pdn_walk_take(walk)

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 
+#include "cache/foreign_dmabufs.h"
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
@@ -68,7 +69,8 @@ void pdn_ipc_closed(const struct call *call, uint64_t addr)
 		pdn_count_change(&opened, call->buffer_id, 1);
 		return;
 	}
-	if (!call->last && pdn_buffer_id(addr) != call->buffer_id)
+	/* Another thread may be closing the same memory for the last time. */
+	if (!call->last && !pdn_buffer_is_still_there(addr, addr + 1, call->buffer_id))
 		pdn_recheck(NULL); /* it was the last close, although the count was higher */
 	pdn_count_end(&opened, call->buffer_id);
 }

@@ -115,13 +115,10 @@ static void *make_by_address(pindown_region *region, const struct pdn_exact *exa
 /* A region whose memory was freed unseen may be found at the address of an export made since. */
 static bool is_current(const pindown_region *region)
 {
-	const struct pdn_exported memory = {
-		.memory.base = pindown_region_base(region),
-		.memory.end = pindown_region_base(region) + pindown_region_length(region),
-		.buffer_id = pindown_region_buffer_id(region),
-	};
+	uint64_t base = pindown_region_base(region);
 
-	return pdn_export_is_still_there(&memory);
+	return pdn_buffer_is_still_there(base, base + pindown_region_length(region),
+					 pindown_region_buffer_id(region));
 }
 
 /* From the program's own dma-buf, by a duplicate: its number may be another file's by now. */

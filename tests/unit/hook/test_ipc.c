@@ -4,10 +4,11 @@
  * it asks the driver for that: they leave errno as it was. The source is included, and the driver
  * and the cache are this file.
  */
-#define pdn_allocated fake_allocated
-#define pdn_recheck   fake_recheck
-#define pdn_end_range fake_end_range
-#define pdn_ended     fake_ended
+#define pdn_allocated		  fake_allocated
+#define pdn_recheck		  fake_recheck
+#define pdn_end_range		  fake_end_range
+#define pdn_ended		  fake_ended
+#define pdn_buffer_is_still_there fake_is_still_there
 #include "hook/cuda/ipc.c"
 
 #include <string.h>
@@ -78,6 +79,13 @@ void fake_ended(pdn_guard guard)
 {
 	(void)guard;
 	ended++;
+}
+
+/* In a flight: test_races_asks. */
+bool fake_is_still_there(uint64_t base, uint64_t end, uint64_t buffer_id)
+{
+	check(end > base, "some memory");
+	return pdn_buffer_id(base) == buffer_id;
 }
 
 static bool open_it(void)

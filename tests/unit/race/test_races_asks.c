@@ -5,7 +5,13 @@
  * for a free that is under way.
  */
 #define _GNU_SOURCE
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cache/driver/driver.h"
+#include "cache/foreign_dmabufs.h"
 #include "cache/hook_events.h"
+#include "cache/race.h"
 #include "tests/unit/support/cache_test.h"
 
 #define LENGTH MIB(2)
@@ -156,6 +162,70 @@ START_TEST(an_end_waits_for_the_answers_to_a_recheck)
 }
 END_TEST
 
+static int a_file(void)
+{
+	int fd = memfd_create("buffer", MFD_CLOEXEC);
+
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}
+
+/* The program exports it, and registers it by that descriptor. */
+static void export_it(void)
+{
+	struct pdn_exported part;
+	int fd = a_file();
+
+	pdn_exported(AT(0), LENGTH, 0, fd, pdn_export_begins(AT(0), LENGTH), NULL);
+	if (pdn_export_find(fd, 0, LENGTH, &part))
+		pdn_export_is_still_there(&part);
+	close(fd);
+}
+
+START_TEST(an_end_waits_for_the_answers_about_an_export)
+{
+	which = _i;
+	sweep(export_it);
+}
+END_TEST
+
+/* Two mappings, with one region over both, of which each hit is checked. */
+static void map_two(void)
+{
+	fake_reserved = AT(0);
+	fake_reserved_size = 2 * LENGTH;
+	pdn_is_mapped = fake_is_mapped;
+	fake_alloc(AT(0), LENGTH, FAKE_VMM);
+	fake_alloc(AT(1), LENGTH, FAKE_VMM);
+	pdn_volatile(AT(0), 2 * LENGTH);
+	get_and_put(AT(0), 2 * LENGTH);
+}
+
+static void unmap_the_second(void *arg)
+{
+	(void)arg;
+	freer_starts(unmap_it, AT(1), false);
+	worker_wait_idle(&freer.worker);
+	ck_assert(!__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
+}
+
+/* A hit in the one mapping is compared with the other one, too, which the program may unmap. */
+START_TEST(an_unmap_waits_for_the_answers_to_a_hit_beside_it)
+{
+	pindown_region *region;
+
+	restore_wait_limit();
+	map_two();
+	fake_at_edge(FAKE_QUERY, (unsigned)_i, unmap_the_second, NULL);
+	if (pindown_get(AT(0), LENGTH, 0, &region) == PINDOWN_OK)
+		pindown_put(region);
+	ck_assert(fake_edge_met());
+	freer_ends();
+	get_and_put(AT(0), LENGTH);
+	ck_assert_int_eq(watched_unmap(AT(0), LENGTH), FAKE_SUCCESS);
+}
+END_TEST
+
 static void must_refuse_without_waiting(uint64_t addr, int result)
 {
 	pindown_region *region = NULL;
@@ -282,6 +352,49 @@ START_TEST(a_pin_does_not_wait_for_ends_elsewhere)
 }
 END_TEST
 
+START_TEST(an_export_is_not_asked_about_while_it_ends)
+{
+	struct pdn_exported part;
+	int fd = a_file();
+
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	pdn_exported(AT(0), LENGTH, 0, fd, pdn_export_begins(AT(0), LENGTH), NULL);
+	ck_assert(pdn_export_find(fd, 0, LENGTH, &part));
+	ck_assert(pdn_export_is_still_there(&part));
+	fake_watch_questions(AT(0), AT(1));
+	freer_stops_in_driver(ends[_i], AT(0));
+	ck_assert(!pdn_export_is_still_there(&part));
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	freer_ends();
+	ck_assert(!pdn_export_find(fd, 0, LENGTH, &part));
+	close(fd);
+}
+END_TEST
+
+/* Which memory it is remains unknown. */
+START_TEST(what_ends_is_not_asked_about_for_an_export)
+{
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_watch_questions(AT(0), AT(1));
+	freer_stops_in_driver(_i == 0 ? free_it : _i == 1 ? free_in_order : unmap_it, AT(0));
+	ck_assert_uint_eq(pdn_export_begins(AT(0), LENGTH), 0);
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	freer_ends();
+}
+END_TEST
+
+/* That is a free of other memory, as a rule. */
+START_TEST(an_export_does_not_wait_for_ever_for_a_free_of_what_begins_before_it)
+{
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_alloc(AT(1), LENGTH, FAKE_LINEAR);
+	freer_stops_in_driver(_i ? end_everything : free_it, AT(0));
+	ck_assert_uint_ne(pdn_export_begins(AT(1), LENGTH), 0);
+	freer_ends();
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
 /*
  * A pin that takes in the mappings beside its request asks about memory that the program does not
  * get, and may be unmapping just now.
@@ -313,6 +426,111 @@ START_TEST(a_pin_does_not_reach_for_what_is_being_unmapped)
 }
 END_TEST
 
+/* ---- guards that don't say what ends --------------------------------------------------------- */
+
+#define DEEP (PDN_GUARDS + 1)
+
+/* Frees in frees, in callbacks of the program: the deepest guard stands for all memory. */
+static void free_deep(void *arg)
+{
+	pdn_guard guards[DEEP];
+
+	(void)arg;
+	for (unsigned i = 0; i < DEEP; i++)
+		guards[i] = pdn_end_range(AT(8 + i), 0);
+	gate_open(&freer.inside);
+	gate_wait(&freer.go);
+	for (unsigned i = DEEP; i-- > 0;)
+		pdn_ended(guards[i]);
+}
+
+static void deep_freer_stops_in_driver(void)
+{
+	gate_init(&freer.inside);
+	gate_init(&freer.go);
+	freer.stops = true;
+	worker_start(&freer.worker, free_deep, NULL);
+	gate_wait(&freer.inside);
+}
+
+/* A region that hits trust. */
+static void pin_and_trust(uint64_t addr)
+{
+	fake_alloc(addr, LENGTH, FAKE_LINEAR);
+	for (unsigned i = 0; i < 3; i++)
+		get_and_put(addr, LENGTH);
+}
+
+static void recheck_all(void *arg)
+{
+	(void)arg;
+	pdn_recheck(NULL);
+}
+
+/* The recheck must not ask, nor wait for long; and the region must not be trusted for that. */
+START_TEST(what_a_recheck_can_not_ask_about_is_checked_at_its_hits)
+{
+	restore_wait_limit();
+	expected_missed = 1;
+	pin_and_trust(AT(0));
+	pin_and_trust(AT(1));
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen */
+	deep_freer_stops_in_driver();
+	fake_watch_questions(AT(0), AT(2));
+	pdn_recheck(NULL);
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	ck_assert(!is_cached(AT(0), LENGTH));
+	ck_assert(is_cached(AT(1), LENGTH));
+	ck_assert_uint_ne(fake_watched_questions(), 0);
+	freer_ends();
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
+/* The same where the driver hands out the memory again. */
+START_TEST(new_memory_is_checked_if_it_can_not_be_asked_about)
+{
+	pindown_region *region;
+
+	restore_wait_limit();
+	expected_missed = 1;
+	pin_and_trust(AT(0));
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen */
+	deep_freer_stops_in_driver();
+	watched_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	freer_ends();
+	region = must_get(AT(0), LENGTH);
+	ck_assert_uint_eq(pindown_region_buffer_id(region), fake_id(AT(0)));
+	pindown_put(region);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+}
+END_TEST
+
+/* A guard that goes down soon is waited for: then nothing has to be checked later. */
+START_TEST(a_recheck_waits_a_moment_for_a_guard_on_everything)
+{
+	struct worker asker;
+	pindown_region *region;
+
+	pdn_maybe_wait_ns = 10000000000u;
+	expected_missed = 1;
+	pin_and_trust(AT(0));
+	pin_and_trust(AT(1));
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen */
+	deep_freer_stops_in_driver();
+	worker_start(&asker, recheck_all, NULL);
+	worker_wait_idle(&asker);
+	ck_assert_uint_eq(stats().regions, 2);
+	freer_ends();
+	worker_join(&asker);
+	ck_assert_uint_eq(stats().regions, 1);
+	region = must_get(AT(1), LENGTH);
+	ck_assert(!pindown_region_is_volatile(region));
+	pindown_put(region);
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
 /* Its own guard does not keep a thread from asking: its call is not in the driver. */
 START_TEST(a_thread_that_frees_may_ask)
 {
@@ -338,13 +556,23 @@ int main(void)
 
 	tcase_add_loop_test(tc, an_end_waits_for_the_answers_to_a_pin, 0, ENDS);
 	tcase_add_loop_test(tc, an_end_waits_for_the_answers_to_a_recheck, 0, ENDS);
+	tcase_add_loop_test(tc, an_end_waits_for_the_answers_about_an_export, 0, ENDS);
+	tcase_add_loop_test(tc, an_unmap_waits_for_the_answers_to_a_hit_beside_it, 0, 6);
 	tcase_add_test(tc, a_free_does_not_wait_for_questions_that_begin_after_it);
 	tc = cache_case(suite, "a question waits for an end");
 	tcase_add_loop_test(tc, a_pin_waits_for_the_end_under_way_of_its_memory, 0, 3);
 	tcase_add_test(tc, a_pin_waits_for_a_free_of_what_begins_before_it);
 	tcase_add_test(tc, a_pin_does_not_wait_for_ever_for_a_free_of_what_begins_before_it);
 	tcase_add_loop_test(tc, a_pin_does_not_wait_for_ends_elsewhere, 0, 2);
+	tcase_add_loop_test(tc, an_export_is_not_asked_about_while_it_ends, 0, ENDS);
+	tcase_add_loop_test(tc, what_ends_is_not_asked_about_for_an_export, 0, 3);
+	tcase_add_loop_test(
+		tc, an_export_does_not_wait_for_ever_for_a_free_of_what_begins_before_it, 0, 2);
 	tcase_add_loop_test(tc, a_pin_does_not_reach_for_what_is_being_unmapped, 0, 2);
 	tcase_add_test(tc, a_thread_that_frees_may_ask);
+	tc = cache_case(suite, "a guard on everything");
+	tcase_add_test(tc, what_a_recheck_can_not_ask_about_is_checked_at_its_hits);
+	tcase_add_test(tc, new_memory_is_checked_if_it_can_not_be_asked_about);
+	tcase_add_test(tc, a_recheck_waits_a_moment_for_a_guard_on_everything);
 	return run_suite(suite);
 }

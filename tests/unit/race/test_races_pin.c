@@ -315,6 +315,37 @@ static void fork_in_a_free(void *arg)
 	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
 }
 
+static bool frees_again;
+
+/* Nothing is known of what it frees. Its end is the end of its frees. */
+static void be_cancelled_in_two_frees(void *arg)
+{
+	(void)arg;
+	gate_wait(&memory_is_short);
+	ck_assert_ptr_null(pdn_self());
+	pdn_end_range(BASE + LENGTH, 0);
+	pdn_end_range(BASE + 2 * LENGTH, 0);
+	if (frees_again)
+		pdn_ended(pdn_end_range(BASE + 3 * LENGTH, 0));
+	setrlimit(RLIMIT_AS, &usual); /* for the C library, which loads what it needs */
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+	ck_abort();
+}
+
+START_TEST(a_thread_without_a_record_is_cancelled_in_its_free)
+{
+	pindown_region *region;
+
+	frees_again = _i;
+	run_without_record(be_cancelled_in_two_frees);
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	ck_assert_int_eq(pindown_get(BASE, 1, PINDOWN_GET_NOWAIT, &region), PINDOWN_OK);
+	pindown_put(region);
+	ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+}
+END_TEST
+
 START_TEST(a_child_forked_in_a_free_by_a_thread_without_a_record_pins)
 {
 	run_without_record(fork_in_a_free);
@@ -932,6 +963,7 @@ int main(void)
 	if (CAN_REFUSE_MEMORY) {
 		tcase_add_test(tc, a_pin_loses_against_a_free_and_no_thread_has_a_record);
 		tcase_add_test(tc, a_child_forked_in_a_free_by_a_thread_without_a_record_pins);
+		tcase_add_loop_test(tc, a_thread_without_a_record_is_cancelled_in_its_free, 0, 2);
 	}
 	tc = cache_case(suite, "against what leaves memory there");
 	tcase_add_test(tc, a_pin_finds_what_has_taken_the_place);

@@ -27,10 +27,7 @@ struct pdn_mid *pdn_mid_new(void)
 
 void pdn_mid_trim(struct pdn_mid *mid)
 {
-	int saved = errno;
-
-	madvise(mid, sizeof(*mid), MADV_DONTNEED);
-	errno = saved;
+	pdn_advise(mid, sizeof(*mid), MADV_DONTNEED);
 }
 
 /* ---- leaves ------------------------------------------------------------------------------- */
@@ -172,14 +169,11 @@ void pdn_leaf_free(struct pdn_leaf *leaf)
 
 void pdn_leaves_trim(void)
 {
-	int saved = errno;
-
 	for (struct arena *a = arenas; a; a = a->before) {
-		madvise((char *)a + HEAD, a->leaves * sizeof(struct pdn_leaf) - HEAD,
-			MADV_DONTNEED);
+		pdn_advise((char *)a + HEAD, a->leaves * sizeof(struct pdn_leaf) - HEAD,
+			   MADV_DONTNEED);
 		reset_arena(a);
 	}
-	errno = saved;
 }
 
 /* ---- lists of a page ---------------------------------------------------------------------- */

@@ -5,10 +5,17 @@
  * none to let it go.
  *
  * A thread that is going to sleep says so in a word of its own, `awaited`, and the thread that lets
- * go looks at that. It clears it, counts one turn and wakes one sleeper, which says so again before
- * it tries to take the lock. So as long as any thread sleeps, `awaited` is set, or a thread that
- * will set it is awake. A sleeper reads the number of turns before it sets `awaited`, and the
- * kernel compares it: of a clearing in between it sees the turn, and does not fall asleep.
+ * go looks at that. It clears it, counts one turn and wakes one sleeper, which says so again for
+ * the others, when it has taken the lock, or before it falls asleep again. So as long as any thread
+ * sleeps, `awaited` is set, or a thread that will set it is awake. A sleeper reads the number of
+ * turns before it sets `awaited`, and the kernel compares it: of a clearing in between it sees the
+ * turn, and does not fall asleep.
+ *
+ * Where there are more threads than processors, a thread can lose its processor while it has the
+ * lock, and all others fall asleep. Each waking may then take the processor from the next one that
+ * has the lock. So wakings must be few: one woken thread at a time, as nobody wakes another one
+ * while that tries to take the lock; and none by a thread that has let go of the lock and finds it
+ * taken again, as whoever has it will look at `awaited`, too.
  *
  * On x86 the store that lets go may still be in the processor's store buffer when `awaited` is
  * read. If a thread sets that just then, finds the lock taken and falls asleep before the store
@@ -86,10 +93,18 @@ static inline bool take_if_free(uint32_t *word)
 					   __ATOMIC_RELAXED);
 }
 
-/* It is held for less time than a thread takes to fall asleep. */
-static bool spins_for(uint32_t *word)
+/*
+ * How long a thread spins: at first for longer than it takes to fall asleep and to be woken, as
+ * these two cost the others more than the spinning; when it has been woken, for longer than the
+ * lock is held; and between saying so and sleeping, for longer than a store is late.
+ */
+#define SPINS_AT_FIRST 1000u
+#define SPINS_WOKEN    100u
+#define SPINS_SAID     50u
+
+static bool spins_for(uint32_t *word, unsigned turns)
 {
-	for (unsigned i = 0; i < 100; i++) {
+	for (unsigned i = 0; i < turns; i++) {
 		if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE && take_if_free(word))
 			return true;
 		relax();
@@ -97,24 +112,34 @@ static bool spins_for(uint32_t *word)
 	return false;
 }
 
-/* Sequentially consistent: pairs with let_go() and wake_one(). */
+/* Sequentially consistent, here and below: pairs with let_go() and wake_one(). */
+static void say_that_it_is_awaited(enum pdn_lock_name name)
+{
+	__atomic_store_n(&pdn_here.awaited[name], true, __ATOMIC_SEQ_CST);
+}
+
+/* A thread that was not woken spins for less: so many may look again after each millisecond. */
 static void __attribute__((noinline)) wait_for(enum pdn_lock_name name)
 {
 	const struct timespec most = timespec_of(pdn_lock_sleep_ns);
-	bool taken = spins_for(&pdn_here.lock[name]);
+	uint32_t *lock = &pdn_here.lock[name], *turns = &pdn_here.turns[name], turn;
 
-	while (!taken) {
-		uint32_t turn = __atomic_load_n(&pdn_here.turns[name], __ATOMIC_SEQ_CST);
-
-		__atomic_store_n(&pdn_here.awaited[name], true, __ATOMIC_SEQ_CST);
-		taken = spins_for(&pdn_here.lock[name]);
-		if (!taken)
-			futex(&pdn_here.turns[name], FUTEX_WAIT_PRIVATE, turn, &most);
-	}
+	if (spins_for(lock, SPINS_AT_FIRST))
+		return;
+	do {
+		turn = __atomic_load_n(turns, __ATOMIC_SEQ_CST);
+		say_that_it_is_awaited(name);
+		if (spins_for(lock, SPINS_SAID))
+			return;
+	} while (futex(turns, FUTEX_WAIT_PRIVATE, turn, &most) == ETIMEDOUT ||
+		 !spins_for(lock, SPINS_WOKEN));
+	say_that_it_is_awaited(name);
 }
 
 static void __attribute__((noinline, cold)) wake_one(enum pdn_lock_name name)
 {
+	if (__atomic_load_n(&pdn_here.lock[name], __ATOMIC_SEQ_CST) != FREE)
+		return;
 	__atomic_store_n(&pdn_here.awaited[name], false, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&pdn_here.turns[name], 1, __ATOMIC_SEQ_CST);
 	futex(&pdn_here.turns[name], FUTEX_WAKE_PRIVATE, 1, NULL);

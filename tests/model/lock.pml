@@ -73,6 +73,17 @@ inline say_so(p) {
 	atomic { drain(p); awaited = true }
 }
 
+/* Before it falls asleep again, or when it has the lock: others may sleep. */
+inline after_waking(p) {
+	try_to_take(p);
+#ifndef NOT_PASSED_ON
+	if
+	:: taken -> say_so(p)
+	:: else
+	fi
+#endif
+}
+
 inline take(p) {
 	taken = false;
 	try_to_take(p);
@@ -97,7 +108,13 @@ inline take(p) {
 		try_to_take(p);
 #endif
 		if
-		:: !taken -> sleep_while(p)
+		:: !taken ->
+			sleep_while(p);
+			/* One that was not woken need not try here. */
+			if
+			:: after_waking(p)
+			:: skip
+			fi
 		:: else
 		fi
 	od
@@ -114,18 +131,25 @@ inline let_go(p) {
 	};
 	if
 	:: awaited ->
-#ifndef CLEARED_LAST
+#ifdef CLEARED_FIRST
 		awaited = false;
 #endif
+		if
+		:: lock && !late[p] /* another thread has it again, and will look at awaited, too */
+		:: else ->
+#ifndef CLEARED_LAST
+			awaited = false;
+#endif
 #ifdef NO_TURN
-		atomic { drain(p) };
+			atomic { drain(p) };
 #else
-		atomic { drain(p); turns++ };
+			atomic { drain(p); turns++ };
 #endif
-		atomic { wake_any() };
+			atomic { wake_any() };
 #ifdef CLEARED_LAST
-		awaited = false
+			awaited = false
 #endif
+		fi
 	:: else
 	fi
 }

@@ -11,7 +11,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_limits_memory test_scale_volatile test_scale_bytes
 UNIT_RACE := test_races_pin test_races_asks test_races_growth test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order \
-	test_races_order_objects test_races_stress
+	test_races_order_objects test_races_stress test_races_lock
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
 	test_cache_objects_ends test_cache_growth test_misuse test_cache_api test_scale_objects
@@ -40,8 +40,10 @@ $(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: \
 	ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
 $(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
 
-# They act just before the cache's membarrier, its close of a descriptor, its look for a thread.
-$(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_threads: \
+# They act just before the cache's membarrier, its close of a descriptor, its look for a thread, its
+# sleep for a lock.
+$(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_threads \
+		$(B)/unit/test_races_lock: \
 	ALL_LDFLAGS += -Wl,--wrap=syscall
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)

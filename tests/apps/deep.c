@@ -9,6 +9,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -34,6 +35,43 @@ static void *open_narrowly(void *name)
 	return NULL;
 }
 
+static long pages(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	long size = 0;
+
+	if (file != NULL) {
+		if (fscanf(file, "%ld", &size) != 1)
+			size = 0;
+		fclose(file);
+	}
+	return size;
+}
+
+/* errno may be anything before a call. */
+static void *open_it(const char *name)
+{
+	errno = EINTR;
+	return dlopen(name, RTLD_NOW | RTLD_DEEPBIND);
+}
+
+/* What pindown reads to open it is not kept: opened again and again, it takes no more memory. */
+static const char *growth(const char *name)
+{
+	enum { TIMES = 100 };
+	long before = 0;
+
+	for (int i = 0; i <= TIMES; i++) {
+		void *opened = open_it(name);
+
+		if (opened != NULL)
+			dlclose(opened);
+		if (i == 0)
+			before = pages();
+	}
+	return pages() - before < TIMES / 2 ? "stays" : "grows";
+}
+
 static void open_in_thread(char *name)
 {
 	pthread_attr_t attributes;
@@ -52,13 +90,17 @@ int main(int argc, char **argv)
 	if (argc > 2)
 		open_in_thread(argv[1]);
 	else if (argc > 1)
-		plugin = dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND);
+		plugin = open_it(argv[1]);
 	ask = plugin != NULL ? dlsym(plugin, "deep_ask") : NULL;
 	if (ask == NULL) {
 		fprintf(stderr, "%s\n", dlerror());
 		return 2;
 	}
 	printf("defined by %s\n", ask());
+	if (argc == 2) {
+		dlclose(plugin);
+		printf("memory %s\n", growth(argv[1]));
+	}
 	return 0;
 }
 

@@ -153,6 +153,13 @@ class Reach:
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             list(pool.map(map_one, missing))
 
+    def leave_out(self, tests):
+        """Tests that are not to run; what is known of them stays known."""
+        for test in tests:
+            known = self._load(test, 0)
+            if known:
+                self.left_out[test] = known
+
     def base_path(self, file):
         """A source in which faults are planted."""
         return os.path.join(os.path.dirname(self.folder), 'base', file)
@@ -184,6 +191,10 @@ class Reach:
         if fault.file.startswith(KMOD):
             return False
         return not self._reaching({**self.tests, **self.left_out}, fault)
+
+    def is_left_out_of(self, fault):
+        """Whether tests that do not run here reach it."""
+        return bool(self._reaching(self.left_out, fault))
 
     def _reaching(self, tests, fault):
         found = []

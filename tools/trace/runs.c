@@ -59,14 +59,14 @@ static unsigned run_of(struct life *lives, unsigned i)
 	return i;
 }
 
-/* Without an end mark the parent may have lived longer than its trace shows. */
-static bool has_started(const struct life *parent, const struct life *child)
+/*
+ * Whether a process with the number of the child's parent can be that. Without an end mark it may
+ * have lived longer than its trace shows.
+ */
+static bool may_have_started(const struct life *parent, const struct life *child)
 {
-	const struct pdn_trace_header *header = &child->file->header;
-	uint32_t pid = parent->file->header.pid;
-
-	return parent != child && (header->ppid == pid || header->forked_from == pid) &&
-	       parent->begin <= child->begin && !parent->file->header.end.ticks &&
+	return parent != child && parent->begin <= child->begin &&
+	       !parent->file->header.end.ticks &&
 	       strcmp(parent->file->host, child->file->host) == 0;
 }
 
@@ -151,7 +151,7 @@ static void join_children(struct life *lives, struct life **sorted, unsigned cou
 		for (unsigned k = 0; k < 2; k++)
 			for (unsigned j = first_with(sorted, count, parents[k]);
 			     j < count && sorted[j]->file->header.pid == parents[k]; j++)
-				if (has_started(sorted[j], &lives[i]))
+				if (may_have_started(sorted[j], &lives[i]))
 					join(lives, i, (unsigned)(sorted[j] - lives));
 	}
 }

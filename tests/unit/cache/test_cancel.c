@@ -1150,6 +1150,23 @@ START_TEST(destroy_ends_its_thread)
 }
 END_TEST
 
+/* The consumer does not wait for the two callbacks that the thread was still to make. */
+static void quit_in_the_first_of_three_here(void)
+{
+	for (unsigned i = 1; i <= 3; i++)
+		attach_and_detach(consumer, AT(0), KEY(1, i));
+	books.in_destroy = quit_in_destroy;
+	act = invalidate;
+	stderr_of(let_a_thread_act);
+	_exit(books.destroys || pindown_consumer_remove(consumer) != PINDOWN_OK);
+}
+
+START_TEST(destroy_ends_its_thread_before_others)
+{
+	in_process_of_its_own(quit_in_the_first_of_three_here);
+}
+END_TEST
+
 int main(void)
 {
 	const TTest *const both[] = {in_a_pin,
@@ -1196,5 +1213,6 @@ int main(void)
 	tcase_add_test(tc, a_subscriber_ends_a_thread_that_pins);
 	tcase_add_test(tc, create_ends_its_thread);
 	tcase_add_test(tc, destroy_ends_its_thread);
+	tcase_add_test(tc, destroy_ends_its_thread_before_others);
 	return run_suite(suite);
 }

@@ -2,6 +2,7 @@
 /*
  * A system call filter that refuses membarrier(2), installed at any time: the cache continues as
  * before, and says so once. test_races_order, with REFUSED, sees that no hit goes wrong meanwhile.
+ * And one that refuses madvise(2): then no memory is zeroed in children.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "cache/base/process.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/refuse.h"
 
@@ -199,6 +201,31 @@ START_TEST(a_child_of_a_change)
 }
 END_TEST
 
+static void has_wiped_and_begins(void *arg)
+{
+	/* A thread that this child does not have may hold the loader's lock. */
+	EXPECT(!pdn_here.loader_lock_works);
+	EXPECT(!is_cached(AT(0), 1));
+	uses_the_cache(arg);
+}
+
+START_TEST(a_child_of_a_kernel_that_zeroes_nothing)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	pdn_process_loaded();
+	if (!refuse_system_call(SYS_madvise, EINVAL)) {
+		skip_test("no seccomp filter can be installed here");
+		return;
+	}
+	ck_assert(pdn_process_prepare());
+	ck_assert_uint_eq(pdn_here.loader_lock_works, 1);
+	get_and_put(AT(0), 1);
+	in_child(has_wiped_and_begins, NULL);
+	ck_assert_uint_eq(pdn_here.loader_lock_works, 1);
+	ck_assert(is_cached(AT(0), 1));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: membarrier is refused");
@@ -212,5 +239,6 @@ int main(void)
 	tc = fork_case(suite, "a child");
 	tcase_add_test(tc, a_child_is_refused_at_once);
 	tcase_add_test(tc, a_child_of_a_change);
+	tcase_add_test(tc, a_child_of_a_kernel_that_zeroes_nothing);
 	return run_suite(suite);
 }

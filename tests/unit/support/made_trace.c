@@ -174,6 +174,21 @@ void made_region(struct made *made, enum pdn_event event, const struct pdn_trace
 	put(made, 2, event, what->flags, begin, end, words, n, fields);
 }
 
+void made_note(struct made *made, enum pdn_event event, const struct pdn_trace_region *what,
+	       const char *name, uint64_t at)
+{
+	/* address, size, how many, the region, its size when pinned, the consumer's name */
+	uint64_t words[6] = {what->addr, what->size, 1,
+			     what->region | (uint64_t)what->reason << 32 |
+				     (uint64_t)(uint16_t)what->device << 48,
+			     what->pin_size};
+	size_t length = strlen(name) < 8 ? strlen(name) : 8;
+
+	memcpy(&words[5], name, length);
+	put(made, PDN_RECORD_NOTE, event, (unsigned)length << 8, at, at, words, 6,
+	    0x1 | 0x2 | 0x10 | 0x20 | 0x80);
+}
+
 void made_error(struct made *made, const char *text, int64_t result, uint64_t end)
 {
 	size_t length = strlen(text), text_words = (length + 7) / 8;
@@ -378,21 +393,6 @@ void made_story(struct made *made, unsigned process)
 	header(made)->units++;
 }
 
-/* A registration of which the program did not let go before it freed the memory. */
-static void held(struct made *made, const struct pdn_trace_region *what, uint64_t at)
-{
-	static const char name[8] = "ibv_mr";
-	/* address, size, how many, the region, its size when pinned, the consumer's name */
-	uint64_t words[6] = {what->addr, what->size, 1,
-			     what->region | (uint64_t)what->reason << 32 |
-				     (uint64_t)(uint16_t)what->device << 48,
-			     what->pin_size};
-
-	memcpy(&words[5], name, sizeof(name));
-	put(made, PDN_RECORD_NOTE, PDN_EV_HELD, 6 << 8, at, at, words, 6,
-	    0x1 | 0x2 | 0x10 | 0x20 | 0x80);
-}
-
 /*
  * Rank 3 pins most. Rank 5 frees memory in use; rank 7 can't pin twice; rank 9 holds a registration
  * for too long. The others pin 4 MiB each.
@@ -423,7 +423,7 @@ void made_rank(struct made *made, unsigned rank)
 	if (rank == 5)
 		a.flags = PDN_TRACE_IN_USE;
 	if (rank == 9)
-		held(made, &a, BEGAN_NS + 39000);
+		made_note(made, PDN_EV_HELD, &a, "ibv_mr", BEGAN_NS + 39000);
 	made_region(made, PDN_EV_INVALIDATE, &a, BEGAN_NS + 40100, BEGAN_NS + 40200);
 	a.flags = 0;
 	made_region(made, PDN_EV_UNPIN, &a, BEGAN_NS + 60000, BEGAN_NS + 61000);

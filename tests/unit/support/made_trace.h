@@ -36,6 +36,9 @@ void made_call(struct made *made, unsigned call, uint64_t addr, uint64_t size, i
 	       uint64_t extra, uint64_t begin, uint64_t end);
 void made_region(struct made *made, enum pdn_event event, const struct pdn_trace_region *what,
 		 uint64_t begin, uint64_t end);
+/* Of a consumer of that name, 8 characters of it at most. */
+void made_note(struct made *made, enum pdn_event event, const struct pdn_trace_region *what,
+	       const char *name, uint64_t at);
 void made_error(struct made *made, const char *text, int64_t result, uint64_t end);
 void made_clock(struct made *made, uint64_t base_ns);
 void made_thread(struct made *made, uint32_t tid);
@@ -50,6 +53,11 @@ void made_good(struct made *made);
 void made_unfreed(struct made *made);
 /* Two threads pin at the same time; the one that began first ends last. */
 void made_crossed(struct made *made);
+/*
+ * More than a report shows of each: regions, consumers, call sites; and a registration of memory
+ * that was freed.
+ */
+void made_many(struct made *made);
 /* made_good() of a process that is still running. */
 void made_live(struct made *made, uint32_t pid);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
  * make_trace FILE WHAT: writes a trace for scripts. WHAT is one of the traces of made_trace.c: 0 or
- * 1, the story of one process; "good", without faults; "unfreed"; "crossed"; "live" PROCESS; "job"
- * and a number of ranks, where FILE is a folder; or "pins", "hits", "stacks", "early", "threads" or
- * "calls" and the size in MiB.
+ * 1, the story of one process; "good", without faults; "unfreed"; "crossed"; "many"; "live"
+ * PROCESS; "job" and a number of ranks, where FILE is a folder; or "pins", "hits", "stacks",
+ * "early", "threads" or "calls" and the size in MiB.
  */
 #include "tests/unit/support/made_trace.h"
 
@@ -44,6 +44,8 @@ int main(int argc, char **argv)
 		made_unfreed(&made);
 	else if (strcmp(argv[2], "crossed") == 0)
 		made_crossed(&made);
+	else if (strcmp(argv[2], "many") == 0)
+		made_many(&made);
 	else
 		made_story(&made, (unsigned)atoi(argv[2]));
 	made_write(&made, argv[1]);

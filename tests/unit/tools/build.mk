@@ -22,7 +22,7 @@ $(B)/unit/test_cufile_errors: $(B)/obj/tests/unit/tools/test_cufile_errors.c.o $
 CHECK_SIM += $(wildcard tests/unit/tools/check-*)
 CHECK_WITH += $(B)/bench/patterns $(B)/unit/make_trace $(B)/unit/live_app
 
-$(B)/unit/make_trace: $(call unit_support,make_trace made_trace)
+$(B)/unit/make_trace: $(call unit_support,make_trace made_trace made_many)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 

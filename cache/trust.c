@@ -57,6 +57,13 @@ enum pdn_state pdn_state_for(bool is_volatile)
 	return is_volatile || trust != WATCHED ? PDN_CHECKED : PDN_LIVE;
 }
 
+void pdn_region_set_checked(uint32_t number, unsigned flags)
+{
+	pdn_region_set_flags(&pdn_regions[number], flags);
+	__atomic_store_n(&pdn_briefs[number].state, pdn_state_for(flags & PDN_REGION_CHECKED),
+			 __ATOMIC_SEQ_CST);
+}
+
 /*
  * Lock held, which pins and evictions hold too when they ask pdn_state_for() and set a state. A hit
  * pairs with this in hold_if(): a hit that still loads LIVE began before this is over.

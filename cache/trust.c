@@ -111,15 +111,11 @@ PDN_STARTS void pdn_set_intercepting(bool yes)
  */
 enum pdn_truth pdn_compare(struct pindown_region *region)
 {
-	uint64_t others = pdn_region_others(region);
-	struct pdn_memory memory;
-
 	if (!pdn_region_stands(region))
 		return PDN_FALSE;
-	if (!others)
+	if (!pdn_region_others(region))
 		return pdn_driver_compare(region->base, region->end, region->buffer_id, 0);
-	memory = pdn_memory_of(region);
-	return pdn_compare_memory(&memory, region->buffer_id, others);
+	return pdn_compare_in_flight(region);
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */

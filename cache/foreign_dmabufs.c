@@ -13,6 +13,7 @@
 #include "cache/base/hashed.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
+#include "cache/ending.h"
 #include "cache/foreign_closed.h"
 #include "cache/foreign_table.h"
 #include "cache/pindown.h"
@@ -324,7 +325,9 @@ bool pdn_buffer_is_still_there(uint64_t addr, uint64_t buffer_id)
 
 bool pdn_region_is_still_there(const struct pindown_region *region)
 {
-	return pdn_compare_in_flight(region) == PDN_TRUE;
+	const struct pdn_memory memory = pdn_memory_of(region);
+
+	return pdn_compare_memory(&memory, region->buffer_id, 0) == PDN_TRUE;
 }
 
 bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part)

@@ -124,13 +124,6 @@ pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id, uint64_t
 	return only.answer;
 }
 
-enum pdn_truth __attribute__((cold)) pdn_compare_in_flight(const struct pindown_region *region)
-{
-	const struct pdn_memory memory = pdn_memory_of(region);
-
-	return pdn_compare_memory(&memory, region->buffer_id, pdn_region_others(region));
-}
-
 /*
  * A free that does not say what it is of is waited for, but for long calls no longer than a free
  * takes as a rule; and without a flight, or it would wait for this thread in turn.

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "cache/driver/driver.h"
-#include "cache/pindown.h"
 
 /*
  * Lock not held. Does the driver have this memory there, as pdn_driver_compare() says? Asked in a
@@ -16,9 +15,6 @@
  */
 enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
 				  uint64_t others);
-
-/* The same for the memory of a region, which is held. */
-enum pdn_truth pdn_compare_in_flight(const struct pindown_region *region);
 
 /*
  * Lock not held. End each live region that overlaps [begin, end) and is no longer what the driver

@@ -44,7 +44,7 @@ bool pdn_is_intercepting(void)
 	return trust == WATCHED;
 }
 
-enum pdn_state pdn_state_for(bool is_volatile)
+enum pdn_state pdn_state_for(unsigned checked)
 {
 	switch (pdn_config()->verify) {
 	case PDN_VERIFY_ALWAYS:
@@ -54,7 +54,7 @@ enum pdn_state pdn_state_for(bool is_volatile)
 	case PDN_VERIFY_AUTO:
 		break;
 	}
-	return is_volatile || trust != WATCHED ? PDN_CHECKED : PDN_LIVE;
+	return checked || trust != WATCHED ? PDN_CHECKED : PDN_LIVE;
 }
 
 void pdn_region_set_checked(uint32_t number, unsigned flags)
@@ -111,11 +111,15 @@ PDN_STARTS void pdn_set_intercepting(bool yes)
  */
 enum pdn_truth pdn_compare(struct pindown_region *region)
 {
+	uint64_t others = pdn_region_others(region);
+	struct pdn_memory memory;
+
 	if (!pdn_region_stands(region))
 		return PDN_FALSE;
-	if (!pdn_region_others(region))
+	if (!others)
 		return pdn_driver_compare(region->base, region->end, region->buffer_id, 0);
-	return pdn_compare_in_flight(region);
+	memory = pdn_memory_of(region);
+	return pdn_compare_memory(&memory, region->buffer_id, others);
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */

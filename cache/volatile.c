@@ -137,7 +137,7 @@ static void add(uint64_t begin, uint64_t end)
 	record(begin, end);
 }
 
-void pdn_volatile(uint64_t addr, uint64_t length)
+void __attribute__((cold)) pdn_volatile(uint64_t addr, uint64_t length)
 {
 	PDN_UNCANCELLED;
 	uint64_t end = addr + (length ? length : 1);

@@ -13,6 +13,7 @@
 #include "cache/base/hashed.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
+#include "cache/ending.h"
 #include "cache/foreign_closed.h"
 #include "cache/foreign_table.h"
 #include "cache/pindown.h"
@@ -69,9 +70,9 @@ static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *alloca
 	struct pdn_flight flight;
 	bool found;
 
-	pdn_barrier_register();
 	pdn_guard_wait_near(addr, addr + size, pdn_deadline(pdn_maybe_wait_ns));
 	pdn_flight_begin(&flight, addr, addr + size);
+	pdn_barrier_register(); /* as in ask() in recheck.c */
 	pdn_heavy_barrier_after_change();
 	found = pdn_guard_near(addr, addr + size) != PDN_GUARD_THERE && ask(addr, size, allocation);
 	pdn_flight_end_unlocked(&flight);
@@ -308,14 +309,25 @@ static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t l
 
 bool pdn_export_is_still_there(const struct pdn_exported *part)
 {
-	return pdn_compare_memory(&part->memory, part->buffer_id, part->others) == PDN_TRUE;
+	/* Without an id it is not known which memory it was. */
+	return part->buffer_id &&
+	       pdn_compare_memory(&part->memory, part->buffer_id, part->others) == PDN_TRUE;
 }
 
-bool pdn_buffer_is_still_there(uint64_t base, uint64_t end, uint64_t buffer_id)
+bool pdn_buffer_is_still_there(uint64_t addr, uint64_t buffer_id)
 {
-	const struct pdn_memory memory = {.base = base, .end = end, .device = -1};
+	PDN_UNCANCELLED;
+	const struct pdn_memory memory = {
+		.base = addr, .end = addr + 1, .context = PDN_ANY_CONTEXT};
 
 	return pdn_compare_memory(&memory, buffer_id, 0) == PDN_TRUE;
+}
+
+bool pdn_region_is_still_there(const struct pindown_region *region)
+{
+	const struct pdn_memory memory = pdn_memory_of(region);
+
+	return pdn_compare_memory(&memory, region->buffer_id, 0) == PDN_TRUE;
 }
 
 bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_exported *part)

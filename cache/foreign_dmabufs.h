@@ -62,7 +62,8 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
  * another thread is just freeing it: then the driver is not asked.
  */
 bool pdn_export_is_still_there(const struct pdn_exported *part);
-bool pdn_buffer_is_still_there(uint64_t base, uint64_t end, uint64_t buffer_id);
+bool pdn_buffer_is_still_there(uint64_t addr, uint64_t buffer_id);
+bool pdn_region_is_still_there(const struct pindown_region *region);
 
 /*
  * A duplicate of the descriptor, if it still stands for that part; negative: it does not, or there

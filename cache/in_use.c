@@ -40,8 +40,7 @@ pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates, enum pind
 	for (uint32_t n = candidates, next; n; n = next) {
 		next = pdn_regions[n].victim;
 		if (pdn_columns_any(&held, n) || pdn_objects_keep(n))
-			pdn_region_set_state(
-				n, pdn_state_for(pdn_regions[n].flags & PDN_REGION_VOLATILE));
+			pdn_region_set_checked(n, pdn_regions[n].flags);
 		else
 			pdn_sweep_add(&sweep, n);
 	}

@@ -30,6 +30,8 @@ static pdn_guard recordless_guard(void)
 
 bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *memory)
 {
+	if (memory->context == PDN_ANY_CONTEXT && scope->kind > PDN_GUARD_RANGE)
+		return true;
 	switch (scope->kind) {
 	case PDN_GUARD_NONE:
 		return false;

@@ -85,6 +85,11 @@ static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects,
 			end = suspects[i].end;
 	}
 	pdn_flight_begin(&flight, begin, end);
+	/*
+	 * Nothing need have been pinned before. Not earlier: which barriers there are is found out
+	 * when the first thread gets its record, as this one has by now.
+	 */
+	pdn_barrier_register();
 	any = pdn_guard_any(pdn_heavy_barrier_after_change());
 	for (unsigned i = 0; i < n; i++) {
 		struct suspect *s = &suspects[i];
@@ -136,21 +141,21 @@ static void ask_about(struct suspect *suspects, unsigned n)
 /*
  * It is gone, or nobody knows. A free of the region's own memory has ended the region before it is
  * in the driver. One that does not say what it is of (race.h) need not be: then the region's hits
- * have to ask, each for itself. That is as set_volatile() in volatile.c, but what they find was
- * missed.
+ * have to ask, each for itself, for as long as it lives. That is as with a volatile region, but
+ * what they find was missed, unless the region is volatile, too.
  */
 static void end_or_check(const struct suspect *suspect, const char *how)
 {
 	struct pdn_victims victims = {.missed = how};
+	uint32_t number = suspect->number;
 
 	pdn_lock();
 	if (!is_still_there(suspect))
 		;
 	else if (suspect->is_asked)
-		pdn_victims_add(&victims, suspect->number, PINDOWN_REASON_STALE);
+		pdn_victims_add(&victims, number, PINDOWN_REASON_STALE);
 	else
-		__atomic_store_n(&pdn_briefs[suspect->number].state, pdn_state_for(true),
-				 __ATOMIC_SEQ_CST);
+		pdn_region_set_checked(number, pdn_regions[number].flags | PDN_REGION_UNASKED);
 	pdn_victims_split_idle_and_held(&victims);
 	pdn_unlock();
 	pdn_victims_dispatch(&victims);

@@ -135,6 +135,10 @@ static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region
 #define PDN_REGION_BACKED    1024u /* there is something in its struct pdn_backing */
 #define PDN_REGION_POOL	     2048u /* `owner` is a pool */
 #define PDN_REGION_PIECE     4096u /* pinned from before its first page on */
+#define PDN_REGION_UNASKED   8192u /* its hits are checked: see end_or_check() in recheck.c */
+
+/* With either of these its hits are checked, unless PINDOWN_VERIFY says otherwise. */
+#define PDN_REGION_CHECKED (PDN_REGION_VOLATILE | PDN_REGION_UNASKED)
 
 /*
  * Flags may change while a thread without the lock looks: VOLATILE may come and go while the region
@@ -145,7 +149,8 @@ static inline uint16_t pdn_region_flags(const struct pindown_region *region)
 	return __atomic_load_n(&region->flags, __ATOMIC_RELAXED);
 }
 
-static inline void pdn_region_set_flags(struct pindown_region *region, unsigned flags)
+static inline __attribute__((always_inline)) void
+pdn_region_set_flags(struct pindown_region *region, unsigned flags)
 {
 	__atomic_store_n(&region->flags, (uint16_t)flags, __ATOMIC_RELAXED);
 }

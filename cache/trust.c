@@ -44,7 +44,7 @@ bool pdn_is_intercepting(void)
 	return trust == WATCHED;
 }
 
-enum pdn_state pdn_state_for(bool is_volatile)
+enum pdn_state pdn_state_for(unsigned checked)
 {
 	switch (pdn_config()->verify) {
 	case PDN_VERIFY_ALWAYS:
@@ -54,7 +54,14 @@ enum pdn_state pdn_state_for(bool is_volatile)
 	case PDN_VERIFY_AUTO:
 		break;
 	}
-	return is_volatile || trust != WATCHED ? PDN_CHECKED : PDN_LIVE;
+	return checked || trust != WATCHED ? PDN_CHECKED : PDN_LIVE;
+}
+
+void pdn_region_set_checked(uint32_t number, unsigned flags)
+{
+	pdn_region_set_flags(&pdn_regions[number], flags);
+	__atomic_store_n(&pdn_briefs[number].state, pdn_state_for(flags & PDN_REGION_CHECKED),
+			 __ATOMIC_SEQ_CST);
 }
 
 /*

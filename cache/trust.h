@@ -10,8 +10,15 @@
 #include "cache/driver/driver.h"
 #include "cache/region.h"
 
-/* Lock held. The state of a live region of this memory. */
-enum pdn_state pdn_state_for(bool is_volatile);
+/* Lock held. The state of a live region; `checked`: PDN_REGION_CHECKED, any of its flags. */
+enum pdn_state pdn_state_for(unsigned checked);
+
+/*
+ * Lock held. A live region has these flags from here on, and the state that goes with them. Hits go
+ * by the state, which pairs with hold_if(); a hit under way may have read the old one: it began
+ * before this call.
+ */
+void pdn_region_set_checked(uint32_t number, unsigned flags);
 
 /* Lock held. Are frees watched, and has nothing shown that one was missed? */
 bool pdn_is_intercepting(void);

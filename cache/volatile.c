@@ -108,19 +108,6 @@ static void drop(uint32_t number)
 	pdn_occupied_add(-1u);
 }
 
-/*
- * Lock held. Is this region volatile from now on? Relaxed: pairs with pdn_region_is_volatile().
- * Hits go by the state, which pairs with hold_if(); a hit under way may have read the old one: it
- * began before this call.
- */
-static void set_volatile(uint32_t number, bool is_volatile)
-{
-	unsigned flags = pdn_regions[number].flags & ~PDN_REGION_VOLATILE;
-
-	pdn_region_set_flags(&pdn_regions[number], flags | (is_volatile ? PDN_REGION_VOLATILE : 0));
-	__atomic_store_n(&pdn_briefs[number].state, pdn_state_for(is_volatile), __ATOMIC_SEQ_CST);
-}
-
 /* Lock held. Regions that are there already are checked from now on. */
 static void check_from_now_on(uint64_t begin, uint64_t end)
 {
@@ -128,7 +115,7 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 
 	for (uint64_t at = begin; (number = pdn_index_next(&at, end)) != 0;
 	     at = pdn_regions[number].end)
-		set_volatile(number, true);
+		pdn_region_set_checked(number, pdn_regions[number].flags | PDN_REGION_VOLATILE);
 }
 
 /* Ranges that it overlaps or touches become one with it. */
@@ -150,7 +137,7 @@ static void add(uint64_t begin, uint64_t end)
 	record(begin, end);
 }
 
-void pdn_volatile(uint64_t addr, uint64_t length)
+void __attribute__((cold)) pdn_volatile(uint64_t addr, uint64_t length)
 {
 	PDN_UNCANCELLED;
 	uint64_t end = addr + (length ? length : 1);
@@ -203,9 +190,10 @@ void pdn_volatile_trust(uint64_t begin, uint64_t end)
 
 	for (uint64_t at = begin; (number = pdn_index_next(&at, end)) != 0;
 	     at = pdn_regions[number].end)
-		if (pdn_region_is_volatile(&pdn_regions[number]) &&
+		if ((pdn_regions[number].flags & PDN_REGION_CHECKED) == PDN_REGION_VOLATILE &&
 		    !pdn_is_volatile(pdn_regions[number].base, pdn_regions[number].end))
-			set_volatile(number, false);
+			pdn_region_set_checked(number,
+					       pdn_regions[number].flags & ~PDN_REGION_VOLATILE);
 }
 
 void pdn_volatile_fork_child(void)

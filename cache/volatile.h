@@ -12,7 +12,7 @@ bool pdn_is_volatile(uint64_t begin, uint64_t end);
 /* This memory is no longer volatile; false: none of it was. Regions in it still are checked. */
 bool pdn_volatile_forget(uint64_t begin, uint64_t end);
 
-/* Those regions were compared with the driver, and need it no more. */
+/* Those regions were compared with the driver, and need it no more; but for those UNASKED. */
 void pdn_volatile_trust(uint64_t begin, uint64_t end);
 
 void pdn_volatile_fork_child(void);

@@ -102,10 +102,14 @@ static inline bool take_if_free(uint32_t *word)
 #define SPINS_WOKEN    100u
 #define SPINS_SAID     50u
 
+/*
+ * Sequentially consistent: behind say_that_it_is_awaited() the look must not come before it, as it
+ * could on arm64 otherwise.
+ */
 static bool spins_for(uint32_t *word, unsigned turns)
 {
 	for (unsigned i = 0; i < turns; i++) {
-		if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE && take_if_free(word))
+		if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == FREE && take_if_free(word))
 			return true;
 		relax();
 	}

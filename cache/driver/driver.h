@@ -18,6 +18,9 @@ struct pdn_memory {
 	int32_t device;
 };
 
+/* Which context's end ends the memory is not known, nor whether there is one. */
+#define PDN_ANY_CONTEXT ((void *)-1)
+
 /* An allocation, as the driver describes it. */
 struct pdn_allocation {
 	struct pdn_memory

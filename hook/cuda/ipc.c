@@ -69,8 +69,8 @@ void pdn_ipc_closed(const struct call *call, uint64_t addr)
 		pdn_count_change(&opened, call->buffer_id, 1);
 		return;
 	}
-	/* Another thread may be closing the same memory for the last time. */
-	if (!call->last && !pdn_buffer_is_still_there(addr, addr + 1, call->buffer_id))
+	/* Another thread may be closing the same memory for the last time, or end its context. */
+	if (!call->last && !pdn_buffer_is_still_there(addr, call->buffer_id))
 		pdn_recheck(NULL); /* it was the last close, although the count was higher */
 	pdn_count_end(&opened, call->buffer_id);
 }

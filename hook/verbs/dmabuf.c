@@ -112,15 +112,6 @@ static void *make_by_address(pindown_region *region, const struct pdn_exact *exa
 	return made;
 }
 
-/* A region whose memory was freed unseen may be found at the address of an export made since. */
-static bool is_current(const pindown_region *region)
-{
-	uint64_t base = pindown_region_base(region);
-
-	return pdn_buffer_is_still_there(base, base + pindown_region_length(region),
-					 pindown_region_buffer_id(region));
-}
-
 /* From the program's own dma-buf, by a duplicate: its number may be another file's by now. */
 static void *make_from_own(const struct pdn_exact *exact, int *error)
 {
@@ -152,14 +143,15 @@ static void *make(pindown_region *region, const struct pdn_exact *exact, int *er
  * Is it the memory of the export? The program's other threads may free it at any time, and then the
  * region is of the next allocation there. The driver has the export's memory there now, as it had
  * when the descriptor was looked up. No buffer id is used twice, so it had it there all the time.
- * By address, the region is that of the memory now at the address.
+ * By address, the region is that of the memory now at the address: one whose memory was freed
+ * unseen may be found at the address of an export made since.
  */
 void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact, int *error)
 {
 	void *made;
 
 	*error = ERANGE;
-	if (!is_in_pin(region, exact) || !is_current(region))
+	if (!is_in_pin(region, exact) || !pdn_region_is_still_there(region))
 		return NULL;
 	made = exact->maker == PDN_UMEM_BY_ADDRESS ? make_by_address(region, exact, error)
 						   : make(region, exact, error);

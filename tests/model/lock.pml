@@ -102,10 +102,15 @@ inline take(p) {
 		turn = turns;
 #else
 		turn = turns;
+#ifdef LOOKED_FIRST
+		try_to_take(p);
+#endif
 #ifndef SAID_ONCE
 		say_so(p);
 #endif
+#ifndef LOOKED_FIRST
 		try_to_take(p);
+#endif
 #endif
 		if
 		:: !taken ->

@@ -12,6 +12,7 @@
 #include "tests/unit/support/objects_test.h"
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
+#include "cache/foreign_dmabufs.h"
 #include "cache/race.h"
 #include "tests/unit/support/stepping.h"
 
@@ -196,6 +197,7 @@ static void sweep_driver(void (*what)(void), bool with_region)
 		met = fake_edge_met();
 		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
 		ck_assert(met == cancelled);
+		ck_assert(!pdn_flights_any());
 		assert_in_order();
 	}
 }
@@ -218,6 +220,18 @@ START_TEST(in_a_recheck)
 {
 	type = _i;
 	sweep_driver(recheck, true);
+}
+END_TEST
+
+static void ask_about_open_memory(void)
+{
+	pdn_buffer_is_still_there(AT(0), fake_id(AT(0)));
+}
+
+START_TEST(in_a_question_about_open_memory)
+{
+	type = _i;
+	sweep_driver(ask_about_open_memory, false);
 }
 END_TEST
 
@@ -1172,6 +1186,7 @@ int main(void)
 	const TTest *const both[] = {in_a_pin,
 				     in_an_attach,
 				     in_a_recheck,
+				     in_a_question_about_open_memory,
 				     in_a_hit_that_is_checked,
 				     in_create,
 				     in_create_on_a_held_region,

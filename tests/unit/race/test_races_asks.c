@@ -5,12 +5,16 @@
  * for a free that is under way.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cache/base/barrier.h"
 #include "cache/driver/driver.h"
 #include "cache/foreign_dmabufs.h"
 #include "cache/hook_events.h"
+#include "cache/in_use.h"
+#include "cache/invalidate.h"
 #include "cache/race.h"
 #include "tests/unit/support/cache_test.h"
 
@@ -371,6 +375,60 @@ START_TEST(an_export_is_not_asked_about_while_it_ends)
 }
 END_TEST
 
+static bool is_open(void)
+{
+	return pdn_buffer_is_still_there(AT(0), fake_id(AT(0)));
+}
+
+static pdn_guard end_its_device(uint64_t base)
+{
+	(void)base;
+	return pdn_end_device(0);
+}
+
+/* It is memory of another process: which context it is open in is not known. */
+START_TEST(open_memory_is_not_asked_about_while_it_ends)
+{
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	ck_assert(is_open());
+	fake_watch_questions(AT(0), AT(1));
+	freer_stops_in_driver(_i < ENDS ? ends[_i] : end_its_device, AT(0));
+	ck_assert(!is_open());
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	freer_ends();
+	ck_assert(!is_open());
+}
+END_TEST
+
+/* Nothing need have been pinned for an end in another thread to be seen: a plain store. */
+START_TEST(a_first_question_has_a_barrier)
+{
+	ck_assert_ptr_null(pdn_self_tls);
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	errno = EDOM;
+	ck_assert(_i ? is_open() : pdn_export_begins(AT(0), LENGTH) != 0);
+	ck_assert_int_eq(errno, EDOM);
+	ck_assert(pdn_barrier_is_registered());
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+}
+END_TEST
+
+/* Of an export whose memory was not known when it was made, nothing can be known later. */
+START_TEST(an_export_of_unknown_memory_is_not_asked_about)
+{
+	struct pdn_exported part;
+	int fd = a_file();
+
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	pdn_exported(AT(0), LENGTH, 0, fd, 0, NULL);
+	fake_watch_questions(AT(0), AT(1));
+	ck_assert(!pdn_export_find(fd, 0, LENGTH, &part));
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	close(fd);
+}
+END_TEST
+
 /* Which memory it is remains unknown. */
 START_TEST(what_ends_is_not_asked_about_for_an_export)
 {
@@ -506,6 +564,56 @@ START_TEST(new_memory_is_checked_if_it_can_not_be_asked_about)
 }
 END_TEST
 
+/* An eviction has chosen it, as it looked idle, and finds it in use. */
+static void try_to_evict(const pindown_region *held)
+{
+	struct pdn_victims victims = {0};
+
+	pdn_lock();
+	pdn_victims_add_idle(&victims, pdn_region_number(held), PINDOWN_REASON_EVICTED);
+	pdn_unlock();
+	ck_assert_int_eq(pdn_victims_dispatch(&victims), 0);
+}
+
+START_TEST(what_could_not_be_asked_about_is_checked_after_an_eviction)
+{
+	pindown_region *held;
+
+	restore_wait_limit();
+	expected_missed = 1;
+	pin_and_trust(AT(0));
+	held = must_get(AT(0), LENGTH);
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen */
+	deep_freer_stops_in_driver();
+	pdn_recheck(NULL);
+	freer_ends();
+	try_to_evict(held);
+	ck_assert(!is_cached(AT(0), LENGTH));
+	pindown_put(held);
+}
+END_TEST
+
+/* In a volatile range, whose regions are trusted again when the driver hands the memory out. */
+START_TEST(volatile_memory_is_not_trusted_again_unasked)
+{
+	pindown_region *region;
+
+	restore_wait_limit();
+	pdn_volatile(AT(0), LENGTH);
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	get_and_put(AT(0), LENGTH);
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen, as expected there */
+	deep_freer_stops_in_driver();
+	watched_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	freer_ends();
+	region = must_get(AT(0), LENGTH);
+	ck_assert_uint_eq(pindown_region_buffer_id(region), fake_id(AT(0)));
+	ck_assert(!pindown_region_is_volatile(region));
+	pindown_put(region);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+}
+END_TEST
+
 /* A guard that goes down soon is waited for: then nothing has to be checked later. */
 START_TEST(a_recheck_waits_a_moment_for_a_guard_on_everything)
 {
@@ -565,6 +673,9 @@ int main(void)
 	tcase_add_test(tc, a_pin_does_not_wait_for_ever_for_a_free_of_what_begins_before_it);
 	tcase_add_loop_test(tc, a_pin_does_not_wait_for_ends_elsewhere, 0, 2);
 	tcase_add_loop_test(tc, an_export_is_not_asked_about_while_it_ends, 0, ENDS);
+	tcase_add_loop_test(tc, open_memory_is_not_asked_about_while_it_ends, 0, ENDS + 1);
+	tcase_add_loop_test(tc, a_first_question_has_a_barrier, 0, 2);
+	tcase_add_test(tc, an_export_of_unknown_memory_is_not_asked_about);
 	tcase_add_loop_test(tc, what_ends_is_not_asked_about_for_an_export, 0, 3);
 	tcase_add_loop_test(
 		tc, an_export_does_not_wait_for_ever_for_a_free_of_what_begins_before_it, 0, 2);
@@ -573,6 +684,8 @@ int main(void)
 	tc = cache_case(suite, "a guard on everything");
 	tcase_add_test(tc, what_a_recheck_can_not_ask_about_is_checked_at_its_hits);
 	tcase_add_test(tc, new_memory_is_checked_if_it_can_not_be_asked_about);
+	tcase_add_test(tc, what_could_not_be_asked_about_is_checked_after_an_eviction);
+	tcase_add_test(tc, volatile_memory_is_not_trusted_again_unasked);
 	tcase_add_test(tc, a_recheck_waits_a_moment_for_a_guard_on_everything);
 	return run_suite(suite);
 }

@@ -346,21 +346,24 @@ int sim_pin_arm(struct nvidia_p2p_page_table *table, void (*callback)(void *data
 	return error;
 }
 
-/* Needs both locks. The reason why this put must not end this pin; false: it may. */
+/*
+ * Needs both locks. Must this put not end this pin? A process puts its own pins only. The callback
+ * may have been faster, and the table, which its caller had read before, may be another process's
+ * by now: then the driver finds nothing, and that is no misuse.
+ */
 static bool put_is_wrong(struct sim_pin *pin, u64 p2p_token, u64 va, bool persistent)
 {
-	if ((pin->state == SIM_PIN_PERSISTENT) != persistent) {
-		sim_misuse("put_pages of the other kind than the pin");
-	} else if (sim_has_own_api &&
-		   (pin->state == SIM_PIN_HALF || pin->state == SIM_PIN_OVERTAKEN)) {
-		sim_misuse("put_pages before get_pages has returned");
-	} else if (!persistent && (pin->va != va || pin->p2p_token != p2p_token)) {
-		sim_misuse("put_pages with another address or token than the pin");
-	} else if (!persistent && !p2p_token && pin->tgid != task_tgid(current)) {
+	if (!persistent && !p2p_token && pin->tgid != task_tgid(current))
 		sim_count(SIM_GPU_PUTS_FOREIGN, 1);
-	} else {
+	else if ((pin->state == SIM_PIN_PERSISTENT) != persistent)
+		sim_misuse("put_pages of the other kind than the pin");
+	else if (sim_has_own_api &&
+		 (pin->state == SIM_PIN_HALF || pin->state == SIM_PIN_OVERTAKEN))
+		sim_misuse("put_pages before get_pages has returned");
+	else if (!persistent && (pin->va != va || pin->p2p_token != p2p_token))
+		sim_misuse("put_pages with another address or token than the pin");
+	else
 		return false;
-	}
 	return true;
 }
 

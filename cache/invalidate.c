@@ -40,9 +40,7 @@ static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_sco
 		in_time = pdn_wait_pending(deadline);
 	pdn_unlock();
 	if (!in_time)
-		pdn_log_once(&said, PDN_LOG_WARN,
-			     "a free has waited two seconds for another thread's pin or unpin of "
-			     "the same memory and proceeds; the memory may come back late");
+		pdn_log_once(&said, PDN_LOG_WARN, PDN_WAITED_FOR, "pin or unpin");
 }
 
 /*

@@ -163,7 +163,7 @@ void pdn_misuse_put(struct pindown_region *region)
 		return;
 	take_stack(&stack);
 	if (!number) {
-		report(&stack, NULL, "pindown_put: %p is not a region: ignored", (void *)region);
+		report(&stack, NULL, "pindown_put: %p is not a region; ignored", (void *)region);
 		return;
 	}
 	pdn_lock();
@@ -246,7 +246,7 @@ void pdn_misuse_detach(struct pindown_object *object)
 		report(&stack, known ? &before : NULL,
 		       number ? "pindown_detach: nobody holds the object %p, one detach was too "
 				"many: ignored"
-			      : "pindown_detach: %p is not an object: ignored",
+			      : "pindown_detach: %p is not an object; ignored",
 		       (void *)object);
 }
 

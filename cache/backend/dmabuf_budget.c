@@ -47,10 +47,8 @@ void pdn_dmabuf_tell_limit(void)
 
 	pdn_log_once(&told, PDN_LOG_WARN,
 		     "regions that are pinned by dma-buf have a file descriptor each: no more than "
-		     "%llu are "
-		     "pinned at once, half of what ulimit -n allows, and idle ones make room for "
-		     "others; a "
-		     "region that ibv_reg_mr has registered needs none",
+		     "%llu are pinned at once, half of what ulimit -n allows, and idle ones make "
+		     "room for others",
 		     text(pdn_dmabufs_max()));
 }
 

@@ -80,6 +80,11 @@ static inline uint64_t pdn_race_deadline(void)
 	return pdn_deadline(pdn_race_wait_ns);
 }
 
+/* A free that has waited until then says so, and what it has waited for. */
+#define PDN_WAITED_FOR                                                                            \
+	"a free has waited two seconds for another thread's %s of the same memory and proceeds: " \
+	"it may come back late"
+
 /* A thread that sleeps for a lock looks at it again after this time. Tests have a longer one. */
 extern __attribute__((visibility("hidden"))) uint64_t pdn_lock_sleep_ns;
 

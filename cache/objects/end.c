@@ -342,11 +342,7 @@ static void wait_for_others_on(uint32_t region)
 		in_time = pdn_wait_pending(deadline);
 	pdn_unlock();
 	if (!in_time)
-		pdn_log_once(
-			&said, PDN_LOG_WARN,
-			"a free has waited two seconds for another thread that makes or destroys "
-			"a registration of the same memory, and now continues; the memory may come "
-			"back late");
+		pdn_log_once(&said, PDN_LOG_WARN, PDN_WAITED_FOR, "registration");
 }
 
 /* " by CODE", or nothing if it is not known. */

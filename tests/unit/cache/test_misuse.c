@@ -181,7 +181,7 @@ START_TEST(a_put_of_garbage)
 {
 	get_and_put(AT(0), 1);
 	garbage = &region;
-	must_match(stderr_of(put_garbage), "^pindown: pindown_put: 0x[0-9a-f]+ is not a region: "
+	must_match(stderr_of(put_garbage), "^pindown: pindown_put: 0x[0-9a-f]+ is not a region; "
 					   "ignored" AT_STACK);
 	garbage = (char *)(pdn_regions + 1) + 8;
 	must_match(stderr_of(put_garbage), "is not a region");
@@ -406,7 +406,7 @@ START_TEST(a_detach_of_garbage)
 {
 	garbage = &region;
 	must_match(stderr_of(detach_garbage),
-		   "^pindown: pindown_detach: 0x[0-9a-f]+ is not an object: "
+		   "^pindown: pindown_detach: 0x[0-9a-f]+ is not an object; "
 		   "ignored" AT_STACK);
 	attach_and_detach(consumer, AT(0), KEY(1, 1));
 	garbage = (char *)(pdn_objects + 1) + 8;

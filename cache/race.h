@@ -41,7 +41,7 @@
 #include "cache/base/thread.h"
 #include "cache/driver/driver.h"
 
-/* What is not of a known range comes behind RANGE. */
+/* Each kind behind RANGE names no addresses. */
 enum pdn_guard_kind {
 	PDN_GUARD_NONE,
 	PDN_GUARD_RANGE,

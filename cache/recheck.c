@@ -125,8 +125,9 @@ pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id, uint64_t
 }
 
 /*
- * A free that does not say what it is of is waited for, but for long calls no longer than a free
- * takes as a rule; and without a flight, or it would wait for this thread in turn.
+ * A free that does not say what it is of is waited for, but no longer than a free takes as a rule.
+ * The flight of the questions has ended: the free would wait for that in turn. A pin that rechecks
+ * is in a flight of its own all the same (commit.c); both waits have an end.
  */
 static void ask_about(struct suspect *suspects, unsigned n)
 {

@@ -122,7 +122,10 @@ static void say_that_it_is_awaited(enum pdn_lock_name name)
 	__atomic_store_n(&pdn_here.awaited[name], true, __ATOMIC_SEQ_CST);
 }
 
-/* A thread that was not woken spins for less: so many may look again after each millisecond. */
+/*
+ * After a sleep that nobody has ended a thread spins for less: all that sleep look again after each
+ * millisecond, and they may be many.
+ */
 static void __attribute__((noinline)) wait_for(enum pdn_lock_name name)
 {
 	const struct timespec most = timespec_of(pdn_lock_sleep_ns);

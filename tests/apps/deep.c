@@ -55,7 +55,10 @@ static void *open_it(const char *name)
 	return dlopen(name, RTLD_NOW | RTLD_DEEPBIND);
 }
 
-/* What pindown reads to open it is not kept: opened again and again, it takes no more memory. */
+/*
+ * To open a library, pindown maps its file and reads it. It must unmap it again: opening the
+ * library many times takes no more memory than opening it once.
+ */
 static const char *growth(const char *name)
 {
 	enum { TIMES = 100 };

@@ -128,6 +128,21 @@ bool pdn_dying_under(const struct pdn_scope *scope)
 	return pdn_ending_any() && is_dying_under(scope);
 }
 
+static bool __attribute__((noinline)) one_concerns(const struct pdn_scope *scope)
+{
+	uint32_t me = pdn_my_tid();
+
+	for (const struct pdn_victims *v = ending; v; v = v->next)
+		if (v->killer == me)
+			return true;
+	return dying.oldest || is_dying_under(scope);
+}
+
+bool pdn_ending_concerns(const struct pdn_scope *scope)
+{
+	return pdn_ending_any() && one_concerns(scope);
+}
+
 bool pdn_dying_any(void)
 {
 	static const struct pdn_scope all = {.kind = PDN_GUARD_ALL};

@@ -69,6 +69,12 @@ const struct pdn_victims *pdn_first_ending(void);
 uint32_t pdn_first_dying(void);
 bool pdn_ending_any(void);
 
+/*
+ * Are there any that an end of this scope has to wait for, or to end, too? It may say so of others:
+ * of this thread's own, in whose callback it ends something, and of those that were kept.
+ */
+bool pdn_ending_concerns(const struct pdn_scope *scope);
+
 /* Is another thread unpinning a region that the scope covers? Any region? */
 bool pdn_dying_under(const struct pdn_scope *scope);
 bool pdn_dying_any(void);

@@ -88,9 +88,34 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 	errno = saved;
 }
 
+/*
+ * Where the allocation that begins there ends, if a region tells; otherwise `begin`. Then pins of
+ * memory behind it need not wait for this free, nor this free for questions about that. Acquire:
+ * the record may become another region's, which the index shows. One whose hits are checked may be
+ * of memory that has ended already.
+ */
+static uint64_t known_end(uint64_t begin)
+{
+	uint64_t seq = pdn_index_read_begin(), base, end;
+	uint32_t number = pdn_index_peek(begin);
+	const struct pindown_region *region = &pdn_regions[number];
+
+	if ((int32_t)number <= 0)
+		return begin;
+	base = __atomic_load_n(&region->base, __ATOMIC_ACQUIRE);
+	end = __atomic_load_n(&region->end, __ATOMIC_ACQUIRE);
+	if (base != begin || pdn_region_flags(region) & (PDN_REGION_WINDOW | PDN_REGION_CHECKED))
+		return begin;
+	return pdn_index_unchanged(seq) ? end : begin;
+}
+
 static pdn_guard __attribute__((noinline))
 end_range_slow(uint64_t begin, uint64_t end, enum pindown_reason reason, pdn_guard guard)
 {
+	if (begin == end) {
+		end = known_end(begin);
+		pdn_guard_reaches(guard, end);
+	}
 	end_slow(&(struct pdn_scope){.kind = PDN_GUARD_RANGE, .begin = begin, .end = end}, reason);
 	return guard;
 }

@@ -80,6 +80,16 @@ static inline pdn_guard pdn_guard_fill(struct pdn_thread *self, enum pdn_guard_k
 	return depth;
 }
 
+/*
+ * This thread's guard, on the allocation that holds its beginning: it ends there. Relaxed: a thread
+ * that sees this late takes the guard for one that may be on all behind its beginning.
+ */
+static inline void pdn_guard_reaches(pdn_guard guard, uint64_t end)
+{
+	if (guard < PDN_GUARDS)
+		__atomic_store_n(&pdn_self_tls->guards[guard].end, end, __ATOMIC_RELAXED);
+}
+
 /* If not, pdn_guard_up() takes care of it. */
 static inline bool pdn_guard_has_slot(const struct pdn_thread *self)
 {

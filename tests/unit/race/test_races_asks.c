@@ -356,6 +356,81 @@ START_TEST(a_pin_does_not_wait_for_ends_elsewhere)
 }
 END_TEST
 
+/* ---- a free of memory whose end a region tells --------------------------------------------- */
+
+static void get_there(void *addr)
+{
+	get_and_put(*(uint64_t *)addr, LENGTH);
+}
+
+/* As a_pin_waits_for_a_free_of_what_begins_before_it(), but it is known how far that reaches. */
+START_TEST(a_pin_does_not_wait_for_a_free_of_a_region_before_it)
+{
+	struct worker getter;
+	uint64_t addr = AT(1);
+
+	pdn_maybe_wait_ns = 10000000000u;
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_alloc(AT(1), LENGTH, FAKE_LINEAR);
+	get_and_put(AT(0), LENGTH);
+	freer_stops_in_driver(_i ? free_in_order : free_it, AT(0));
+	worker_start(&getter, get_there, &addr);
+	worker_wait_idle(&getter);
+	ck_assert(worker_is_done(&getter));
+	worker_join(&getter);
+	freer_ends();
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
+/* A region whose hits are checked may be of memory that has ended; what is there may be larger. */
+START_TEST(a_pin_waits_for_a_free_of_a_region_that_is_checked)
+{
+	struct worker getter;
+	int result = 1;
+
+	pdn_maybe_wait_ns = 10000000000u;
+	pdn_volatile(AT(0), LENGTH);
+	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
+	get_and_put(AT(0), PAGE);
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen, as expected there */
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_watch_questions(AT(0), AT(1));
+	freer_stops_in_driver(free_it, AT(0));
+	worker_start(&getter, get_behind, &result);
+	worker_wait_idle(&getter);
+	ck_assert(!worker_is_done(&getter));
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	freer_ends();
+	worker_join(&getter);
+	ck_assert_int_eq(result, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+/* Nor does such a free wait for the answers about memory behind it. */
+static void free_before_meanwhile(void *arg)
+{
+	(void)arg;
+	freer_starts(free_it, AT(0), false);
+	worker_wait_idle(&freer.worker);
+	ck_assert(__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
+}
+
+START_TEST(a_free_of_a_region_does_not_wait_for_answers_about_what_is_behind_it)
+{
+	restore_wait_limit();
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_alloc(AT(1), LENGTH, FAKE_LINEAR);
+	get_and_put(AT(0), LENGTH);
+	fake_at_edge(FAKE_QUERY, 1, free_before_meanwhile, NULL);
+	get_and_put(AT(1), LENGTH);
+	ck_assert(fake_edge_met());
+	freer_ends();
+	ck_assert_uint_eq(stats().regions, 1);
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
 START_TEST(an_export_is_not_asked_about_while_it_ends)
 {
 	struct pdn_exported part;
@@ -672,6 +747,9 @@ int main(void)
 	tcase_add_test(tc, a_pin_waits_for_a_free_of_what_begins_before_it);
 	tcase_add_test(tc, a_pin_does_not_wait_for_ever_for_a_free_of_what_begins_before_it);
 	tcase_add_loop_test(tc, a_pin_does_not_wait_for_ends_elsewhere, 0, 2);
+	tcase_add_loop_test(tc, a_pin_does_not_wait_for_a_free_of_a_region_before_it, 0, 2);
+	tcase_add_test(tc, a_pin_waits_for_a_free_of_a_region_that_is_checked);
+	tcase_add_test(tc, a_free_of_a_region_does_not_wait_for_answers_about_what_is_behind_it);
 	tcase_add_loop_test(tc, an_export_is_not_asked_about_while_it_ends, 0, ENDS);
 	tcase_add_loop_test(tc, open_memory_is_not_asked_about_while_it_ends, 0, ENDS + 1);
 	tcase_add_loop_test(tc, a_first_question_has_a_barrier, 0, 2);

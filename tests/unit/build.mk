@@ -50,6 +50,12 @@ $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_threads: \
 	$(call unit_support,refuse)
 
+# Who lets go of the lock must have it. Where single steps are counted, they are the library's own.
+UNIT_LOCK_BALANCE := $(patsubst %,$(B)/unit/%,$(filter-out test_races_steps% test_races_order% \
+	test_races_lock,$(UNIT_CACHE) $(UNIT_RACE)))
+$(UNIT_LOCK_BALANCE): ALL_LDFLAGS += -Wl,--wrap=pdn_lock -Wl,--wrap=pdn_unlock
+$(UNIT_LOCK_BALANCE): $(call unit_support,lock_balance)
+
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)
 

@@ -42,9 +42,9 @@ $(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: $(call unit_support,fake_k
 
 # They act just before the cache's membarrier, its close of a descriptor, its look for a thread, its
 # sleep for a lock.
-$(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_threads \
-		$(B)/unit/test_races_lock: \
-	ALL_LDFLAGS += -Wl,--wrap=syscall
+UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,races_order fork_threads scale_threads races_lock)
+$(UNIT_SYSCALLS): ALL_LDFLAGS += -Wl,--wrap=syscall
+$(UNIT_SYSCALLS): $(call unit_support,syscalls)
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_threads: \

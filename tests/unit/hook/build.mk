@@ -7,7 +7,8 @@ table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_
 	libtable_waits.so table_driver/libcuda.so.1)
 
 CHECK_TREE += tests/unit/hook/check-table $(table_bin)/test_table_lookup \
-	$(table_bin)/test_table_records $(addprefix $(table_bin)/test_,contexts mappings owners ipc) \
+	$(table_bin)/test_table_records \
+	$(addprefix $(table_bin)/test_,contexts mappings owners ipc) \
 	tests/unit/hook/check-driver-calls
 CHECK_WITH += $(table_built)
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/cuda/contexts.c predicts of a primary context: which release is the last one. The source
- * is included, and the cache and the driver are this file. Each function must take the lock of the
- * counts, and let go of it.
+ * What hook/cuda/contexts.c predicts of a primary context: which release is the last one. The
+ * source is included, and the cache and the driver are this file. Each function must take the lock
+ * of the counts, and let go of it.
  */
 #define pdn_lock_one	fake_lock_one
 #define pdn_unlock_one	fake_unlock_one

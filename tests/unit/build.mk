@@ -12,9 +12,11 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 UNIT_RACE := test_races_pin test_races_asks test_races_growth test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order \
 	test_races_order_objects test_races_stress test_races_lock
+UNIT_CACHE_API := test_cache_api test_cache_nowait test_cache_vectors test_cache_lists \
+	test_cache_callbacks
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
-	test_cache_objects_ends test_cache_growth test_misuse test_cache_api test_scale_objects
+	test_cache_objects_ends test_cache_growth test_misuse test_scale_objects $(UNIT_CACHE_API)
 UNIT_RACE_OBJECTS := test_races_steps_objects test_races_objects test_races_owners
 UNIT_CACHE += $(UNIT_CACHE_OBJECTS)
 UNIT_RACE += $(UNIT_RACE_OBJECTS)
@@ -58,6 +60,8 @@ $(UNIT_LOCK_BALANCE): $(call unit_support,lock_balance)
 
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)
+
+$(patsubst %,$(B)/unit/%,$(UNIT_CACHE_API)): $(call unit_support,api_test)
 
 # Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
 # files of the cache that know of pages.

@@ -14,8 +14,9 @@ UNIT_RACE := test_races_pin test_races_asks test_races_growth test_races_free te
 	test_races_order_objects test_races_stress test_races_lock
 UNIT_CACHE_API := test_cache_api test_cache_nowait test_cache_vectors test_cache_lists \
 	test_cache_callbacks
+UNIT_CANCEL := test_cancel test_cancel_steps test_cancel_ends
 # With consumer objects.
-UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
+UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals $(UNIT_CANCEL) test_cache_objects \
 	test_cache_objects_ends test_cache_growth test_misuse test_scale_objects $(UNIT_CACHE_API)
 UNIT_RACE_OBJECTS := test_races_steps_objects test_races_objects test_races_owners
 UNIT_CACHE += $(UNIT_CACHE_OBJECTS)
@@ -54,7 +55,7 @@ $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_thread
 
 # Who lets go of the lock must have it. Where single steps are counted, they are the library's own.
 UNIT_LOCK_BALANCE := $(patsubst %,$(B)/unit/%,$(filter-out test_races_steps% test_races_order% \
-	test_races_lock,$(UNIT_CACHE) $(UNIT_RACE)))
+	test_races_lock test_cancel_steps,$(UNIT_CACHE) $(UNIT_RACE)))
 $(UNIT_LOCK_BALANCE): ALL_LDFLAGS += -Wl,--wrap=pdn_lock -Wl,--wrap=pdn_unlock
 $(UNIT_LOCK_BALANCE): $(call unit_support,lock_balance)
 
@@ -62,6 +63,7 @@ $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)
 
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_API)): $(call unit_support,api_test)
+$(patsubst %,$(B)/unit/%,$(UNIT_CANCEL)): $(call unit_support,cancel_test)
 
 # Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
 # files of the cache that know of pages.

@@ -161,6 +161,8 @@ LIB_SMALL := $(if $(findstring clang,$(CC)),,$(LIB_SMALL))
 # Of files for which time is no matter.
 LIB_RARE := -Os $(if $(findstring clang,$(CC)),,-fno-shrink-wrap)
 $(LIB_OBJ): ALL_CFLAGS += $(LIB_SMALL)
+# Where their options are.
+$(LIB_OBJ): Makefile cache/build.mk hook/build.mk
 # The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less
 # instructions for a miss. Their objects hold ordinary code as well, which the tests are linked
 # with. What a compiler warns of only then is shown. Not the small functions of the C library: calls

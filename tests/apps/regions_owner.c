@@ -459,6 +459,39 @@ static void clean_connection(void)
 	cuEGLStreamConsumerDisconnect(&s.connection);
 }
 
+/* Opens connections until one has this handle, and closes the others. */
+static bool connect_as(CUeglStreamConnection wanted)
+{
+	CUeglStreamConnection made[32];
+	CUresult (*begin)(CUeglStreamConnection *, void *);
+	unsigned count = 0;
+
+	*(void **)&begin = of_simulated("cuEGLStreamConsumerConnect");
+	while (count < 32 && OK(begin(&made[count], &s)) && made[count] != wanted)
+		count++;
+	s.connection = count < 32 ? made[count] : NULL;
+	while (count-- > 0)
+		cuEGLStreamConsumerDisconnect(&made[count]);
+	return s.connection == wanted;
+}
+
+/* Both the memory and the connection are new ones with numbers that old ones had. */
+static bool allocate_where_a_frame_was(void)
+{
+	CUeglStreamConnection connection;
+	CUdeviceptr frame;
+
+	if (!acquire_first_plane())
+		return false;
+	frame = s.at;
+	connection = s.connection;
+	/* Frees enough blocks that calloc() does not take from there: it takes the next one. */
+	connect_as(NULL);
+	s.connection = connection;
+	return disconnect() && OK(cuMemAlloc_v2(&s.at, s.size)) && s.at == frame &&
+	       connect_as(connection);
+}
+
 /* ---- another process's memory --------------------------------------------------------------- */
 
 /* Starts this program as `export`: it prints a handle and waits for the end of its input. */
@@ -611,6 +644,8 @@ const struct regions_case regions_owner_cases[] = {
 	CASE("EGL's frame, cuEGLStreamConsumerReleaseFrame of another", acquire_two_frames,
 	 release_frame, KEPT, .clean = clean_connection),
 	CASE("EGL's frame, cuEGLStreamConsumerDisconnect", acquire_two_frames, disconnect, GONE),
+	CASE("linear where EGL's frame was, cuEGLStreamConsumerDisconnect of another",
+	     allocate_where_a_frame_was, disconnect, KEPT, .clean = clean_memory),
 	CASE("another process's, cuIpcCloseMemHandle", open_exported, close_exported, GONE,
 	 .clean = end_exporter, .unexportable = true),
 	CASE("another process's, opened twice, closed once", open_exported_twice, close_exported,

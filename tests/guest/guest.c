@@ -104,11 +104,26 @@ unsigned slowness(void)
 	return text ? strtoul(text, NULL, 10) : 1;
 }
 
+/* In a child, which may fail. */
+static bool counts_are_as(int fd, const struct sim_gpu_counters *before)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		check_counts(fd, before);
+		_exit(0);
+	}
+	return waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+/* The next test counts anew, so what this one leaves behind must be gone, however it has ended. */
 static bool run_one(struct test *test, int fd)
 {
 	struct sim_gpu_counters before;
 	pid_t child;
 	int status;
+	bool same;
 
 	running = test->name;
 	note(test->name);
@@ -124,24 +139,16 @@ static bool run_one(struct test *test, int fd)
 	}
 	if (waitpid(child, &status, 0) != child)
 		fail("waitpid: %s", strerror(errno));
-	if (WIFSIGNALED(status)) {
+	if (WIFSIGNALED(status))
 		dprintf(1, "FAIL %s: killed by signal %d (%s)\n", test->name, WTERMSIG(status),
 			strsignal(WTERMSIG(status)));
+	ioctl(fd, SIM_GPU_RESET);
+	same = counts_are_as(fd, &before);
+	if (!same || !WIFEXITED(status))
 		return false;
-	}
 	if (WEXITSTATUS(status) == SKIPPED)
 		return true;
 	if (WEXITSTATUS(status))
-		return false;
-	ioctl(fd, SIM_GPU_RESET);
-	/* In a child, which may fail. */
-	child = fork();
-	if (child == 0) {
-		check_counts(fd, &before);
-		_exit(0);
-	}
-	waitpid(child, &status, 0);
-	if (!WIFEXITED(status) || WEXITSTATUS(status))
 		return false;
 	dprintf(1, "ok %s\n", test->name);
 	return true;

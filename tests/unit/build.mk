@@ -9,12 +9,16 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_scale_miss \
 	test_scale_queues test_index test_fork test_fork_threads test_refused \
 	test_limits_memory test_scale_volatile test_scale_bytes
-UNIT_RACE := test_races_pin test_races_asks test_races_growth test_races_free test_races_threads \
+UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
+UNIT_RACE := $(UNIT_EDGES) test_races_asks test_races_growth test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order \
 	test_races_order_objects test_races_stress test_races_lock
+UNIT_CACHE_API := test_cache_api test_cache_nowait test_cache_vectors test_cache_lists \
+	test_cache_callbacks
+UNIT_CANCEL := test_cancel test_cancel_steps test_cancel_ends
 # With consumer objects.
-UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals test_cancel test_cache_objects \
-	test_cache_objects_ends test_cache_growth test_misuse test_cache_api test_scale_objects
+UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals $(UNIT_CANCEL) test_cache_objects \
+	test_cache_objects_ends test_cache_growth test_misuse test_scale_objects $(UNIT_CACHE_API)
 UNIT_RACE_OBJECTS := test_races_steps_objects test_races_objects test_races_owners
 UNIT_CACHE += $(UNIT_CACHE_OBJECTS)
 UNIT_RACE += $(UNIT_RACE_OBJECTS)
@@ -42,16 +46,26 @@ $(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: $(call unit_support,fake_k
 
 # They act just before the cache's membarrier, its close of a descriptor, its look for a thread, its
 # sleep for a lock.
-$(B)/unit/test_races_order $(B)/unit/test_fork_threads $(B)/unit/test_scale_threads \
-		$(B)/unit/test_races_lock: \
-	ALL_LDFLAGS += -Wl,--wrap=syscall
+UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,races_order fork_threads scale_threads races_lock)
+$(UNIT_SYSCALLS): ALL_LDFLAGS += -Wl,--wrap=syscall
+$(UNIT_SYSCALLS): $(call unit_support,syscalls)
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_threads: \
 	$(call unit_support,refuse)
 
+# Who lets go of the lock must have it. Where single steps are counted, they are the library's own.
+UNIT_LOCK_BALANCE := $(patsubst %,$(B)/unit/%,$(filter-out test_races_steps% test_races_order% \
+	test_races_lock test_cancel_steps,$(UNIT_CACHE) $(UNIT_RACE)))
+$(UNIT_LOCK_BALANCE): ALL_LDFLAGS += -Wl,--wrap=pdn_lock -Wl,--wrap=pdn_unlock
+$(UNIT_LOCK_BALANCE): $(call unit_support,lock_balance)
+
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 	$(call unit_support,objects_test)
+
+$(patsubst %,$(B)/unit/%,$(UNIT_CACHE_API)): $(call unit_support,api_test)
+$(patsubst %,$(B)/unit/%,$(UNIT_EDGES)): $(call unit_support,edges_test)
+$(patsubst %,$(B)/unit/%,$(UNIT_CANCEL)): $(call unit_support,cancel_test)
 
 # Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
 # files of the cache that know of pages.

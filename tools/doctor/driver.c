@@ -134,17 +134,21 @@ static bool open_cuda(struct cuda *cuda)
 	return cuda->init && cuda->version && cuda->count && cuda->device && cuda->attribute;
 }
 
+static bool has_attribute(const struct cuda *cuda, int gpu, int attribute)
+{
+	int device, value = 0;
+
+	return cuda->device(&device, gpu) == 0 && cuda->attribute(&value, attribute, device) == 0 &&
+	       value;
+}
+
 /* The number of devices that have the attribute. */
 static int count_having(const struct cuda *cuda, int devices, int attribute)
 {
 	int having = 0;
 
-	for (int i = 0; i < devices; i++) {
-		int device, value = 0;
-
-		having += cuda->device(&device, i) == 0 &&
-			  cuda->attribute(&value, attribute, device) == 0 && value;
-	}
+	for (int i = 0; i < devices; i++)
+		having += has_attribute(cuda, i, attribute);
 	return having;
 }
 
@@ -188,9 +192,49 @@ static void about_support(struct doctor *doctor, const char *what, int having, i
 		found(doctor, PROBLEM, what, advice, "supported by %d of %d GPUs", having, devices);
 }
 
+/* How many devices claim to export memory, and refused it to --try; `attempt` becomes one. */
+static int count_refusing(const struct doctor *doctor, const struct cuda *cuda,
+			  struct attempt *attempt)
+{
+	const struct trials_list *tried = &doctor->trials->list;
+	int refusing = 0;
+
+	for (int i = 0; i < tried->gpus; i++) {
+		if (!tried->export_error[i] || !has_attribute(cuda, i, DMA_BUF))
+			continue;
+		refusing++;
+		attempt_failed(attempt, FROM_CUDA, tried->export_error[i]);
+	}
+	return refusing;
+}
+
+/* Returns the number of GPUs that export memory, as far as is known. */
+static int about_exports(struct doctor *doctor, const struct cuda *cuda, int devices)
+{
+	int claiming = count_having(cuda, devices, DMA_BUF), refusing = 0;
+	struct attempt refused = {.stage = STAGE_EXPORT};
+	char *error;
+
+	if (doctor->trials)
+		refusing = count_refusing(doctor, cuda, &refused);
+	if (!refusing) {
+		about_support(doctor, "dma-buf export", claiming, devices,
+			      "it needs the open kernel modules and CUDA 11.7 or newer");
+		return claiming;
+	}
+	error = attempt_error(&refused);
+	found(doctor, PROBLEM, "dma-buf export",
+	      "dmesg may say why; with confidential computing (nvidia-smi conf-compute -f) GPUs "
+	      "may export nothing",
+	      "claimed by %d of %d GPUs, but refused when tried by %d: %s", claiming, devices,
+	      refusing, error);
+	release(error);
+	return claiming - refusing;
+}
+
 static void ask_cuda(struct doctor *doctor)
 {
-	int version = 0, devices = 0, error, exporting;
+	int version = 0, devices = 0, error;
 	struct cuda cuda;
 
 	doctor->cuda.state = CUDA_MISSING;
@@ -226,10 +270,7 @@ static void ask_cuda(struct doctor *doctor)
 	      doctor->is_simulated ? "simulated " : "", devices == 1 ? "" : "s");
 	about_support(doctor, "GPUDirect RDMA", doctor->cuda.with_rdma, devices,
 		      "only data center and professional GPUs have it");
-	exporting = count_having(&cuda, devices, DMA_BUF);
-	about_support(doctor, "dma-buf export", exporting, devices,
-		      "it needs the open kernel modules and CUDA 11.7 or newer");
-	doctor->exports_dmabuf = exporting && !doctor->old_kernel;
+	doctor->exports_dmabuf = about_exports(doctor, &cuda, devices) && !doctor->old_kernel;
 }
 
 /* For another machine's tree: judges by its versions. */

@@ -12,7 +12,26 @@
 #include "tools/doctor/try_child.h"
 #include "tools/ui/json.h"
 
+enum { CUDA_OUT_OF_MEMORY = 2 };
+
 /* ---- what there is -------------------------------------------------------------------------- */
+
+/* Can memory of the GPU become a dma-buf? Without space for it nothing is known. */
+static int export_error_of(int gpu)
+{
+	uint64_t addr;
+	int fd, error;
+
+	if (try_cuda_allocate(gpu, &addr, TRY_BYTES))
+		return 0;
+	error = try_cuda_export(addr, TRY_BYTES, false, &fd);
+	if (error && !try_cuda_export(addr, TRY_BYTES, true, &fd))
+		error = 0;
+	if (!error)
+		close(fd);
+	try_cuda_free(addr);
+	return error == CUDA_OUT_OF_MEMORY ? 0 : error;
+}
 
 static void fill_list(struct trials_list *list)
 {
@@ -26,6 +45,9 @@ static void fill_list(struct trials_list *list)
 	list->gpus = list->gpus < MOST_GPUS ? list->gpus : MOST_GPUS;
 	for (int i = 0; i < list->gpus; i++)
 		try_cuda_address(i, list->gpu[i], sizeof(list->gpu[i]));
+	/* Last: the driver may hang in it. */
+	for (int i = 0; i < list->gpus; i++)
+		list->export_error[i] = export_error_of(i);
 }
 
 static void make_list(struct trials *trials)

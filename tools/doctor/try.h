@@ -69,6 +69,7 @@ struct trials_list {
 	int cuda_error; /* of cuInit; -1: there is no libcuda.so.1 */
 	bool has_verbs; /* libibverbs.so.1 could be opened */
 	char gpu[MOST_GPUS][16], card[MOST_CARDS][64];
+	int export_error[MOST_GPUS]; /* of a dma-buf in each way; 0: one was made, or not tried */
 };
 
 struct trials {

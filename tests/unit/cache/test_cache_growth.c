@@ -5,6 +5,8 @@
  */
 #include <string.h>
 
+#include "cache/get.h"
+#include "cache/region.h"
 #include "cache/trust.h"
 #include "tests/unit/support/objects_test.h"
 
@@ -61,6 +63,21 @@ START_TEST(a_region_that_is_replaced_doubles)
 	ck_assert_uint_eq(stats().unpins, 1);
 	ck_assert_uint_eq(stats().evictions, 0); /* nothing was short of room */
 	ck_assert_uint_eq(stats().pin_failures, 0);
+	unmap_segment();
+}
+END_TEST
+
+/* The union is as much used as the most used of what it replaces, and no more. */
+START_TEST(the_uses_of_what_is_replaced_count)
+{
+	pindown_region *region;
+
+	pin_first_two();
+	for (int use = 0; use < _i; use++)
+		get_and_put(MAPPING(0), PIECE);
+	region = cross(0, 4);
+	ck_assert_uint_eq(pdn_brief_of(region)->used, (unsigned)_i);
+	pindown_put(region);
 	unmap_segment();
 }
 END_TEST
@@ -698,6 +715,7 @@ int main(void)
 	TCase *tc = objects_case(suite, "how far a pin reaches");
 
 	tcase_add_test(tc, a_region_that_is_replaced_doubles);
+	tcase_add_loop_test(tc, the_uses_of_what_is_replaced_count, 0, PDN_MAX_USES + 1);
 	tcase_add_test(tc, it_doubles_to_either_side);
 	tcase_add_test(tc, regions_beside_each_other_become_one_when_a_window_crosses);
 	tcase_add_loop_test(tc, it_reaches_over_mappings_of_its_kind_only, 0, 4);

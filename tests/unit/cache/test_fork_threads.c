@@ -5,11 +5,12 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <stdarg.h>
 #include <sys/syscall.h>
 
+#include "cache/base/thread.h"
 #include "cache/region_dmabuf.h"
 #include "tests/unit/support/fork_test.h"
+#include "tests/unit/support/syscalls.h"
 
 static pid_t forked;
 
@@ -95,25 +96,17 @@ END_TEST
 
 static void (*at_close)(int fd);
 
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
-
 /* The cache closes by number. The hook runs once, before the descriptor is closed. */
-long __wrap_syscall(long number, ...)
+bool play_syscall(long number, const long args[6], long *result)
 {
 	void (*hook)(int) = number == SYS_close ? at_close : NULL;
-	va_list args;
-	long a[6];
 
-	va_start(args, number);
-	for (unsigned i = 0; i < 6; i++)
-		a[i] = va_arg(args, long);
-	va_end(args);
+	(void)result;
 	if (hook) {
 		at_close = NULL;
-		hook((int)a[0]);
+		hook((int)args[0]);
 	}
-	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return false;
 }
 
 static bool fork_was_through;
@@ -467,6 +460,42 @@ START_TEST(forks_among_busy_threads)
 }
 END_TEST
 
+/* ---- hold counts ---- */
+
+static uint32_t stripe_there;
+
+static void use_a_stripe(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(0), 1);
+	stripe_there = pdn_self()->stripe;
+}
+
+/* Two threads that count in one stripe without atomics would lose holds. */
+static void counts_apart(void *arg)
+{
+	struct worker worker;
+
+	(void)arg;
+	EXPECT(pindown_get(AT(0), 1, 0, &(pindown_region *){NULL}) == PINDOWN_OK);
+	EXPECT(pdn_self()->stripe != PDN_STRIPE_SHARED);
+	for (int turn = 0; turn < 3; turn++) {
+		worker_start(&worker, use_a_stripe, NULL);
+		worker_join(&worker);
+		EXPECT(stripe_there != PDN_STRIPE_SHARED);
+		EXPECT(stripe_there != pdn_self()->stripe);
+	}
+}
+
+START_TEST(a_thread_of_a_child_counts_its_own_holds)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	ck_assert_uint_ne(pdn_self()->stripe, PDN_STRIPE_SHARED);
+	in_child(counts_apart, NULL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork among threads");
@@ -483,6 +512,7 @@ int main(void)
 	tcase_add_test(tc, fork_while_another_thread_is_stuck_in_a_pin);
 	tcase_add_test(tc, no_new_pin_while_a_fork_waits);
 	tcase_add_test(tc, forks_among_busy_threads);
+	tcase_add_test(tc, a_thread_of_a_child_counts_its_own_holds);
 	tc = suite_case(suite, "and another library", begin_among_others, cache_end);
 	tcase_add_test(tc, a_descriptor_that_is_closed_during_the_fork);
 	return run_suite(suite);

@@ -7,13 +7,15 @@ table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_
 	libtable_waits.so table_driver/libcuda.so.1)
 
 CHECK_TREE += tests/unit/hook/check-table $(table_bin)/test_table_lookup \
-	$(table_bin)/test_table_records $(addprefix $(table_bin)/test_,mappings owners ipc) \
+	$(table_bin)/test_table_records \
+	$(addprefix $(table_bin)/test_,contexts mappings owners ipc) \
 	tests/unit/hook/check-driver-calls
 CHECK_WITH += $(table_built)
 
-table_tests := test_table_lookup test_table_records test_mappings test_owners test_ipc
-$(addprefix $(table_bin)/test_,mappings owners ipc): $(B)/obj/hook/cuda/records.c.o
-$(addprefix $(table_bin)/test_,mappings owners ipc table_records): $(CACHE_OBJ)
+table_tests := test_table_lookup test_table_records test_mappings test_owners test_ipc \
+	test_contexts
+$(addprefix $(table_bin)/test_,contexts mappings owners ipc): $(B)/obj/hook/cuda/records.c.o
+$(addprefix $(table_bin)/test_,contexts mappings owners ipc table_records): $(CACHE_OBJ)
 $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread

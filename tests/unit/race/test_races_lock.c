@@ -7,13 +7,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/futex.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 
 #include "cache/base/lock.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/stepping.h"
+#include "tests/unit/support/syscalls.h"
 
 static uint32_t *const lock = &pdn_here.lock[PDN_LOCK_CACHE];
 static uint32_t *const awaited = &pdn_here.awaited[PDN_LOCK_CACHE];
@@ -22,9 +22,6 @@ static uint32_t *const turns = &pdn_here.turns[PDN_LOCK_CACHE];
 static bool is_played, steps_before_sleep;
 static int error_of_first_sleep;
 static unsigned sleeps, unsaid_sleeps;
-
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
 
 /* As the thread does that lets go of the lock. */
 static void wake(void)
@@ -51,18 +48,13 @@ static long sleep_for_the_lock(void)
 	return 0;
 }
 
-long __wrap_syscall(long number, ...)
+bool play_syscall(long number, const long args[6], long *result)
 {
-	va_list args;
-	long a[6];
-
-	va_start(args, number);
-	for (unsigned i = 0; i < 6; i++)
-		a[i] = va_arg(args, long);
-	va_end(args);
-	if (is_played && number == SYS_futex && a[0] == (long)turns && a[1] == FUTEX_WAIT_PRIVATE)
-		return sleep_for_the_lock();
-	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	if (!is_played || number != SYS_futex || args[0] != (long)turns ||
+	    args[1] != FUTEX_WAIT_PRIVATE)
+		return false;
+	*result = sleep_for_the_lock();
+	return true;
 }
 
 /* ---- a thread that sleeps twice ---- */

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cache/base/thread.h"
 #include "tests/unit/support/asleep.h"
 
 uint64_t expected_missed;
@@ -100,6 +101,7 @@ void cache_end(void)
 	ck_assert_uint_eq(all.kept_regions, 0);
 	ck_assert_uint_eq(all.kept_bytes, 0);
 	ck_assert_uint_eq(fake_open_exports(), 0);
+	ck_assert(!pdn_self_tls || !pdn_self_tls->waits);
 }
 
 TCase *cache_case(Suite *suite, const char *name)

@@ -5,6 +5,9 @@
  *
  *	p2p, nvfs, posix   bytes move, and are counted so
  *	mixed              the write is P2P, the read is not
+ *	sixteen            as p2p, of as many GPUs as there are counters for, the last one
+ *	seventeen          more GPUs than that
+ *	unread             as p2p, but the reads of all are not counted
  *	old                it has no statistics, as before CUDA 13
  *	open=N             cuFileDriverOpen fails with this error
  *	cuda=N             the same, with this error of CUDA
@@ -136,6 +139,12 @@ static const void *registered_memory;
 static CUfileStatsLevel3_t counters;
 static int counting, level;
 
+/* The GPU that is used is the last one of those that count. */
+static CUfilePerGpuStats_t *mine(void)
+{
+	return &counters.per_gpu_stats[is("sixteen") ? 15 : 1];
+}
+
 CUfileError_t cuFileDriverOpen(void)
 {
 	const char *log = getenv("CUFILE_LOGFILE_PATH");
@@ -224,9 +233,9 @@ ssize_t cuFileWrite(void *file, const void *memory, size_t size, off_t at, off_t
 		return -5012;
 	done = pwrite(*(int *)file, bytes, size, at);
 	free(bytes);
-	counters.per_gpu_stats[1].n_p2p_writes += is("p2p") || is("mixed");
-	counters.per_gpu_stats[1].n_nvfs_writes += is("nvfs");
-	counters.per_gpu_stats[1].n_posix_writes += is("posix");
+	mine()->n_p2p_writes += !is("nvfs") && !is("posix");
+	mine()->n_nvfs_writes += is("nvfs");
+	mine()->n_posix_writes += is("posix");
 	counters.detailed.basic.write_ops.ok++;
 	return done;
 }
@@ -246,10 +255,10 @@ ssize_t cuFileRead(void *file, void *memory, size_t size, off_t at, off_t to)
 	if (copy((uintptr_t)memory + (unsigned long long)to, bytes, size))
 		return -5012;
 	free(bytes);
-	counters.per_gpu_stats[1].n_p2p_reads += is("p2p");
-	counters.per_gpu_stats[1].n_nvfs_reads += is("nvfs");
-	counters.per_gpu_stats[1].n_posix_reads += is("posix") || is("mixed");
-	counters.detailed.basic.read_ops.ok++;
+	mine()->n_p2p_reads += !is("nvfs") && !is("posix") && !is("mixed");
+	mine()->n_nvfs_reads += is("nvfs");
+	mine()->n_posix_reads += is("posix") || is("mixed");
+	counters.detailed.basic.read_ops.ok += !is("unread");
 	return is("short") ? done / 2 : done;
 }
 
@@ -270,7 +279,7 @@ CUfileError_t cuFileGetStatsL3(CUfileStatsLevel3_t *stats)
 {
 	if (!counting || level < 3)
 		return result(5022);
-	counters.num_gpus = 2;
+	counters.num_gpus = is("seventeen") ? 17 : is("sixteen") ? 16 : 2;
 	*stats = counters;
 	return result(0);
 }

@@ -23,6 +23,7 @@
 #include "tests/unit/support/suite.h"
 #include "tools/trace/symbols.h"
 #include "tools/report/tally.h"
+#include "tools/system/tree.h"
 
 static char path[] = "/tmp/pindown-tools-XXXXXX";
 static int fd = -1;
@@ -471,6 +472,30 @@ START_TEST(regions_come_and_go)
 }
 END_TEST
 
+/* ---- the files of the machine ---------------------------------------------------------------- */
+
+static void resolves(const char *path, const char *expected)
+{
+	char *inside = tree_resolve("%s", path);
+
+	ck_assert_pstr_eq(inside, expected);
+	free(inside);
+}
+
+/* As with --sysfs / and with a folder below it. */
+START_TEST(names_are_below_the_root)
+{
+	ck_assert(tree_set_root("/"));
+	ck_assert(tree_is_live());
+	resolves("proc/../proc", "proc");
+	ck_assert(tree_set_root("/proc"));
+	ck_assert(!tree_is_live());
+	resolves("sys/kernel", "sys/kernel");
+	resolves("../sys", NULL);
+	ck_assert(tree_set_root("/"));
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("tools");
@@ -490,5 +515,6 @@ int main(void)
 	tcase_add_test(plain, numbers_without_a_name);
 	tcase_add_test(plain, numbers);
 	tcase_add_test(plain, regions_come_and_go);
+	tcase_add_test(plain, names_are_below_the_root);
 	return run_suite(suite);
 }

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests share whose threads are cancelled, or end themselves, inside the cache. */
+#ifndef CANCEL_TEST_H
+#define CANCEL_TEST_H
+
+#include "tests/unit/support/objects_test.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define UNDER_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define UNDER_ASAN 1
+#endif
+#endif
+
+/*
+ * AddressSanitizer does not see that the stack frames of a cancelled thread are gone, and reports
+ * errors in code that is called there later. It can be told, but not in the middle of the cache.
+ */
+#ifdef UNDER_ASAN
+void __asan_handle_no_return(void);
+#define IS_FOLLOWED false
+#else
+#define __asan_handle_no_return() ((void)0)
+#define IS_FOLLOWED		  true
+#endif
+
+/* What the thread does, and what it has got: what it holds when it ends is put. */
+extern void (*act)(void);
+extern pindown_region *region;
+extern pindown_object *object;
+
+/* Things to do. */
+void attach(void);
+void invalidate(void);
+void flush(void);
+void end_owner(void);
+void recheck(void);
+
+#endif

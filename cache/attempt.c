@@ -22,15 +22,6 @@ uint64_t pdn_attempt_deadline(struct pdn_attempt *a)
 	return a->deadline;
 }
 
-void pdn_attempt_begin(struct pdn_attempt *a)
-{
-	pdn_flight_begin(&a->flight, a->growth.base, a->growth.end);
-	PDN_POINT(PIN_BEGUN, a->addr);
-	/* Pairs with pdn_guard_up()'s publish. */
-	a->frees_before = pdn_guard_any(pdn_heavy_barrier_after_change());
-	pdn_barrier_report();
-}
-
 /*
  * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
  * for this thread in turn.

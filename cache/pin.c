@@ -8,7 +8,6 @@
 #include "cache/account.h"
 #include "cache/attempt.h"
 #include "cache/backend/revocation.h"
-#include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
@@ -281,14 +280,12 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
-	if (!pdn_barrier_is_registered())
-		pdn_barrier_register(); /* takes milliseconds */
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
 		a.has_evicted = a.narrows = false;
 		pdn_growth_begin(&a.growth);
-		pdn_attempt_begin(&a);
+		a.frees_before = pdn_question_begin(&a.flight, a.growth.base, a.growth.end);
 		result = pin_attempt(&a);
 		if (result == PINDOWN_ERR_NO_MEMORY)
 			result = free_memory(&a);

@@ -160,6 +160,13 @@ static inline bool pdn_flights_any(void)
  */
 void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
 
+/*
+ * Lock not held. The flight of a question to libcuda about memory in [begin, end) begins: frees of
+ * memory there wait for the answer. true: some guard is up, of any memory, and the thread has to
+ * look whether it may be there.
+ */
+bool pdn_question_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+
 /* The same again in the course of the flight. A heavy barrier of the whole kind has to follow. */
 void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end);
 

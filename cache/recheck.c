@@ -5,7 +5,6 @@
 
 #include <errno.h>
 
-#include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
 #include "cache/index.h"
@@ -84,13 +83,7 @@ static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects,
 		if (suspects[i].end > end)
 			end = suspects[i].end;
 	}
-	pdn_flight_begin(&flight, begin, end);
-	/*
-	 * Nothing need have been pinned before. Not earlier: which barriers there are is found out
-	 * when the first thread gets its record, as this one has by now.
-	 */
-	pdn_barrier_register();
-	any = pdn_guard_any(pdn_heavy_barrier_after_change());
+	any = pdn_question_begin(&flight, begin, end);
 	for (unsigned i = 0; i < n; i++) {
 		struct suspect *s = &suspects[i];
 
@@ -104,7 +97,6 @@ static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects,
 		s->answer = (uint8_t)pdn_driver_compare(s->base, s->end, s->buffer_id, s->others);
 	}
 	pdn_flight_end_unlocked(&flight);
-	pdn_barrier_report();
 	return left;
 }
 

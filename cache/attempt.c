@@ -117,20 +117,18 @@ bool PDN_RARE pdn_attempt_may_ask_wider(struct pdn_attempt *a)
 int PDN_RARE pdn_attempt_look_for_frees(struct pdn_attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
-	enum pdn_guarded guarded = pdn_guard_on(&memory);
+	unsigned guarded = pdn_guard_on(&memory);
 
 	/* The request's own memory need not be what ends. */
 	if (guarded != PDN_UNGUARDED && pdn_growth_shrinks(&a->growth, false))
 		return pdn_attempt_narrower(a);
-	switch (guarded) {
-	case PDN_GUARDED:
-		return wait_for_free(a);
-	case PDN_GUARDED_BY_SELF: /* a subscriber asks for the memory that is about to end */
+	if (guarded & PDN_GUARDED_BY_SELF) {
+		/* A subscriber asks for the memory that is about to end. */
 		pdn_flight_end_unlocked(&a->flight);
 		return PINDOWN_ERR_BUSY;
-	case PDN_UNGUARDED:
-		break;
 	}
+	if (guarded)
+		return wait_for_free(a);
 	PDN_POINT(PIN_UNGUARDED, a->addr);
 	return pdn_is_same_buffer(a) ? PINDOWN_OK : pdn_attempt_again(a);
 }

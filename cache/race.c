@@ -127,21 +127,16 @@ static bool thread_guards(const struct pdn_thread *thread, const struct pdn_memo
 	return false;
 }
 
-enum pdn_guarded __attribute__((cold)) pdn_guard_on(const struct pdn_memory *memory)
+unsigned __attribute__((cold)) pdn_guard_on(const struct pdn_memory *memory)
 {
 	const struct pdn_thread *self = pdn_self();
-	enum pdn_guarded found = PDN_UNGUARDED;
+	unsigned found = recordless_now() ? PDN_GUARDED : PDN_UNGUARDED;
 	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
-	if (recordless_now())
-		found = PDN_GUARDED;
 	while ((t = pdn_walk_next_that_frees(&walk)))
-		if (thread_guards(t, memory)) {
-			if (t == self)
-				return PDN_GUARDED_BY_SELF;
-			found = PDN_GUARDED;
-		}
+		if (thread_guards(t, memory))
+			found |= t == self ? PDN_GUARDED_BY_SELF : PDN_GUARDED;
 	return found;
 }
 

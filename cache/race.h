@@ -86,10 +86,17 @@ static inline bool pdn_guard_has_slot(const struct pdn_thread *self)
 	return self && (uint32_t)self->guard_depth < PDN_GUARDS;
 }
 
-enum pdn_guarded { PDN_UNGUARDED, PDN_GUARDED, PDN_GUARDED_BY_SELF };
+enum pdn_guarded {
+	PDN_UNGUARDED,
+	PDN_GUARDED = 1, /* by another thread */
+	PDN_GUARDED_BY_SELF = 2,
+};
 
-/* Is this memory being ended by some thread just now? Call after a heavy barrier. */
-enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory);
+/*
+ * Is this memory being ended by some thread just now? A set of these, as several may be ending it.
+ * Call after a heavy barrier.
+ */
+unsigned pdn_guard_on(const struct pdn_memory *memory);
 
 /*
  * Is any thread, or this one, ending anything just now? After a heavy barrier, too, which has said

@@ -22,15 +22,6 @@ uint64_t pdn_attempt_deadline(struct pdn_attempt *a)
 	return a->deadline;
 }
 
-void pdn_attempt_begin(struct pdn_attempt *a)
-{
-	pdn_flight_begin(&a->flight, a->growth.base, a->growth.end);
-	PDN_POINT(PIN_BEGUN, a->addr);
-	/* Pairs with pdn_guard_up()'s publish. */
-	a->frees_before = pdn_guard_any(pdn_heavy_barrier_after_change());
-	pdn_barrier_report();
-}
-
 /*
  * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
  * for this thread in turn.
@@ -126,20 +117,18 @@ bool PDN_RARE pdn_attempt_may_ask_wider(struct pdn_attempt *a)
 int PDN_RARE pdn_attempt_look_for_frees(struct pdn_attempt *a)
 {
 	struct pdn_memory memory = pdn_growth_whole(&a->what);
-	enum pdn_guarded guarded = pdn_guard_on(&memory);
+	unsigned guarded = pdn_guard_on(&memory);
 
 	/* The request's own memory need not be what ends. */
 	if (guarded != PDN_UNGUARDED && pdn_growth_shrinks(&a->growth, false))
 		return pdn_attempt_narrower(a);
-	switch (guarded) {
-	case PDN_GUARDED:
-		return wait_for_free(a);
-	case PDN_GUARDED_BY_SELF: /* a subscriber asks for the memory that is about to end */
+	if (guarded & PDN_GUARDED_BY_SELF) {
+		/* A subscriber asks for the memory that is about to end. */
 		pdn_flight_end_unlocked(&a->flight);
 		return PINDOWN_ERR_BUSY;
-	case PDN_UNGUARDED:
-		break;
 	}
+	if (guarded)
+		return wait_for_free(a);
 	PDN_POINT(PIN_UNGUARDED, a->addr);
 	return pdn_is_same_buffer(a) ? PINDOWN_OK : pdn_attempt_again(a);
 }

@@ -29,11 +29,11 @@ struct pdn_attempt {
 	bool frees_before; /* some began before the flight said what it pins */
 	struct pdn_allocation what;
 	struct pdn_pin pin;
-	uint16_t flags; /* PDN_REGION_* */
-	int driver_error;
+	uint16_t flags;	  /* PDN_REGION_* */
 	bool has_evicted; /* regions, for a pin that was refused all the same */
-	bool was_refused; /* a pin for the request */
 	bool narrows;	  /* another one that reaches less far may work */
+	int driver_error;
+	bool was_refused; /* a pin for the request */
 	unsigned waits;	  /* for guards that may be on the memory to be asked about */
 	unsigned losses;
 	unsigned refusals;  /* how often the driver has refused memory of a pool */
@@ -58,9 +58,6 @@ bool pdn_is_same_buffer(const struct pdn_attempt *a);
 
 /* Most pins wait for nothing, and need not ask for the time. */
 uint64_t pdn_attempt_deadline(struct pdn_attempt *a);
-
-/* The flight begins: frees of the memory find it from here on. */
-void pdn_attempt_begin(struct pdn_attempt *a);
 
 /* Some guard is up. May it be on memory that the driver would be asked about? Then wait for it. */
 bool pdn_attempt_must_wait(const struct pdn_attempt *a);

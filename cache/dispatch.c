@@ -84,11 +84,12 @@ static bool ends_in_company(struct pdn_victims *victims, uint32_t number,
 	return in_use;
 }
 
-static int __attribute__((noinline, cold)) end_one_by_one(struct pdn_victims *victims)
+/* `quiet` as by is_quiet(); only_pins: moreover, each region of the list has only a pin. */
+static int __attribute__((noinline))
+end_all(struct pdn_victims *victims, bool quiet, bool only_pins)
 {
 	PDN_UNCANCELLED;
 	struct pdn_unpinned unpinned = {.count = 0};
-	bool quiet = is_quiet();
 	int count = 0;
 
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
@@ -96,12 +97,10 @@ static int __attribute__((noinline, cold)) end_one_by_one(struct pdn_victims *vi
 		if (unpinned.count == PDN_MOST_UNPINNED)
 			pdn_unpinned_give_back(victims, &unpinned);
 		PDN_POINT(END_TELLING, pdn_region_base_now(number));
-		if (!(quiet && has_only_a_pin(number)) &&
+		if (!only_pins && !(quiet && has_only_a_pin(number)) &&
 		    ends_in_company(victims, number, &unpinned))
 			continue;
-		pdn_unpin(number, false);
-		unpinned.last = number;
-		unpinned.count++;
+		pdn_unpin_next(&unpinned, number);
 	}
 	pdn_unpinned_give_back(victims, &unpinned);
 	return count;
@@ -109,15 +108,15 @@ static int __attribute__((noinline, cold)) end_one_by_one(struct pdn_victims *vi
 
 int pdn_victims_dispatch_some(struct pdn_victims *victims)
 {
+	bool quiet = is_quiet();
+	bool only_pins = quiet && !victims->need_more && !pdn_any_object_ever();
 	int count;
 
 	pdn_barrier_report();
-	if (victims->need_more || !is_quiet() || pdn_any_object_ever())
-		count = end_one_by_one(victims);
-	else if (victims->first == victims->last)
+	if (only_pins && victims->first == victims->last)
 		count = pdn_unpin_one(victims);
 	else
-		count = pdn_unpin_all(victims);
+		count = end_all(victims, quiet, only_pins);
 	victims->first = 0;
 	return count;
 }

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 
-#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/descriptor.h"
@@ -68,15 +67,13 @@ static bool ask(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
 	struct pdn_flight flight;
-	bool found;
+	bool guarded, found;
 
 	pdn_guard_wait_near(addr, addr + size, pdn_deadline(pdn_maybe_wait_ns));
-	pdn_flight_begin(&flight, addr, addr + size);
-	pdn_barrier_register(); /* as in ask() in recheck.c */
-	pdn_heavy_barrier_after_change();
-	found = pdn_guard_near(addr, addr + size) != PDN_GUARD_THERE && ask(addr, size, allocation);
+	guarded = pdn_question_begin(&flight, addr, addr + size) &&
+		  pdn_guard_near(addr, addr + size) == PDN_GUARD_THERE;
+	found = !guarded && ask(addr, size, allocation);
 	pdn_flight_end_unlocked(&flight);
-	pdn_barrier_report();
 	return found;
 }
 

@@ -2,26 +2,25 @@
 /*
  * Misses: ask the driver for the allocation at an address, pin it, and insert its region in the
  * index. If the memory is freed meanwhile, all of it is undone; race.h says how that is noticed.
- * This calls attempt.c, pin_memory.c and commit.c, which do not call each other but for the first.
+ * This calls attempt.c, pin_memory.c, refusal.c and commit.c, which do not call each other but for
+ * the first.
  */
+#include "cache/account.h"
 #include "cache/attempt.h"
 #include "cache/backend/revocation.h"
-#include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
 #include "cache/commit.h"
-#include "cache/driver/cuda_abi.h"
 #include "cache/evict.h"
 #include "cache/index.h"
 #include "cache/kept.h"
 #include "cache/pin.h"
 #include "cache/pin_memory.h"
+#include "cache/refusal.h"
 #include "cache/region.h"
 #include "cache/trace/writer.h"
 #include "cache/trust.h"
-
-#define MAX_REFUSALS 3 /* of unchanged memory: then the driver's answer is final */
 
 struct pindown_region *PDN_RARE pdn_hold_locked(uint64_t addr, uint64_t length)
 {
@@ -127,15 +126,14 @@ static int announce(struct pdn_attempt *a, const struct pdn_backend *backend)
 	return result;
 }
 
-/*
- * A pool gives pieces back and gets others while threads use it, and an export of its memory begins
- * with a piece. An H200's driver has now and then refused memory of a pool that nobody freed: ask
- * the driver again where the piece begins.
- */
-static bool PDN_RARE may_have_moved(struct pdn_attempt *a, int result)
+/* Nothing is left to be tried. */
+static void PDN_RARE end_failed(struct pdn_attempt *a, bool is_pin_failure)
 {
-	return result == PINDOWN_ERR_DRIVER && a->what.pool &&
-	       a->driver_error == CUDA_ERROR_INVALID_VALUE && a->refusals++ < MAX_REFUSALS;
+	pdn_lock();
+	pdn_flight_end(&a->flight);
+	if (is_pin_failure)
+		pdn_account_pin_failure();
+	pdn_unlock();
 }
 
 /* Pin the memory that ask_driver() has found. The flight ends in here. */
@@ -150,8 +148,6 @@ static int pin_and_commit(struct pdn_attempt *a, const struct pdn_backend *backe
 	PDN_POINT(PIN_PINNED, a->addr);
 	/* The buffer id changed during the pin: discard the outcome and retry. */
 	if ((pinned || result == PINDOWN_ERR_DRIVER) && !pdn_is_same_buffer(a))
-		result = PDN_AGAIN;
-	else if (!pinned && may_have_moved(a, result))
 		result = PDN_AGAIN;
 	else if (result == PINDOWN_ERR_NO_SPACE && pdn_flight_lost(&a->flight))
 		result = PDN_AGAIN; /* it gave up looking for space early */
@@ -168,9 +164,11 @@ static int pin_and_commit(struct pdn_attempt *a, const struct pdn_backend *backe
 	}
 	if (result == PDN_AGAIN)
 		return pdn_attempt_again(a);
+	if (!pinned && pdn_refusal_may_pass(a, result))
+		return PDN_AGAIN;
 	if (a->narrows)
 		return pdn_attempt_narrower(a);
-	pdn_flight_end_unlocked(&a->flight);
+	end_failed(a, !pinned && a->was_refused);
 	return result;
 }
 
@@ -282,14 +280,12 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
-	if (!pdn_barrier_is_registered())
-		pdn_barrier_register(); /* takes milliseconds */
 	for (;;) {
 		a.flags = 0;
 		a.region = NULL;
 		a.has_evicted = a.narrows = false;
 		pdn_growth_begin(&a.growth);
-		pdn_attempt_begin(&a);
+		a.frees_before = pdn_question_begin(&a.flight, a.growth.base, a.growth.end);
 		result = pin_attempt(&a);
 		if (result == PINDOWN_ERR_NO_MEMORY)
 			result = free_memory(&a);

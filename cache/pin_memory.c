@@ -223,17 +223,6 @@ static int pin_in_room(struct pdn_attempt *a, const struct pdn_backend *backend)
 	return result;
 }
 
-static void PDN_RARE note_failure(struct pdn_attempt *a, int result, bool was_tried)
-{
-	a->was_refused |= was_tried;
-	a->narrows = can_reach_less_far(a, result, was_tried);
-	if (a->was_refused && !a->narrows) {
-		pdn_lock();
-		pdn_account_pin_failure();
-		pdn_unlock();
-	}
-}
-
 int pdn_pin_memory(struct pdn_attempt *a, const struct pdn_backend *backend)
 {
 	int result = a->flight.reserved ? PINDOWN_OK : make_room(a);
@@ -243,6 +232,7 @@ int pdn_pin_memory(struct pdn_attempt *a, const struct pdn_backend *backend)
 		result = pin_in_room(a, backend);
 	if (result == PINDOWN_OK)
 		return result;
-	note_failure(a, result, was_tried);
+	a->was_refused |= was_tried;
+	a->narrows = can_reach_less_far(a, result, was_tried);
 	return result;
 }

@@ -23,11 +23,6 @@ static inline __attribute__((always_inline)) uint32_t recordless_now(void)
 /* Such a free's guard: with the life of the process, as in a child it does not count any more. */
 #define RECORDLESS 0x80000000u
 
-static pdn_guard recordless_guard(void)
-{
-	return RECORDLESS | pdn_thread_life;
-}
-
 bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *memory)
 {
 	if (memory->context == PDN_ANY_CONTEXT && scope->kind > PDN_GUARD_RANGE)
@@ -60,10 +55,8 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 	struct pdn_thread *self = pdn_self();
 	unsigned depth;
 
-	if (!self) {
-		pdn_thread_count_recordless(1);
-		return recordless_guard();
-	}
+	if (!self)
+		return RECORDLESS | pdn_thread_count_recordless(1, 0);
 	if (self->guard_depth == PDN_NO_GUARD_YET)
 		pdn_thread_frees(self);
 	if (pdn_guard_has_slot(self))
@@ -79,8 +72,7 @@ void __attribute__((noinline)) pdn_ended(pdn_guard guard)
 	struct pdn_thread *self = pdn_self_tls;
 
 	if (__builtin_expect(guard & RECORDLESS, 0)) {
-		if (guard == recordless_guard())
-			pdn_thread_count_recordless(-1);
+		pdn_thread_count_recordless(-1, guard & ~RECORDLESS);
 		return;
 	}
 	/*
@@ -135,21 +127,16 @@ static bool thread_guards(const struct pdn_thread *thread, const struct pdn_memo
 	return false;
 }
 
-enum pdn_guarded __attribute__((cold)) pdn_guard_on(const struct pdn_memory *memory)
+unsigned __attribute__((cold)) pdn_guard_on(const struct pdn_memory *memory)
 {
 	const struct pdn_thread *self = pdn_self();
-	enum pdn_guarded found = PDN_UNGUARDED;
+	unsigned found = recordless_now() ? PDN_GUARDED : PDN_UNGUARDED;
 	struct pdn_walk walk = PDN_WALK;
 	const struct pdn_thread *t;
 
-	if (recordless_now())
-		found = PDN_GUARDED;
 	while ((t = pdn_walk_next_that_frees(&walk)))
-		if (thread_guards(t, memory)) {
-			if (t == self)
-				return PDN_GUARDED_BY_SELF;
-			found = PDN_GUARDED;
-		}
+		if (thread_guards(t, memory))
+			found |= t == self ? PDN_GUARDED_BY_SELF : PDN_GUARDED;
 	return found;
 }
 

@@ -96,10 +96,17 @@ static inline bool pdn_guard_has_slot(const struct pdn_thread *self)
 	return self && (uint32_t)self->guard_depth < PDN_GUARDS;
 }
 
-enum pdn_guarded { PDN_UNGUARDED, PDN_GUARDED, PDN_GUARDED_BY_SELF };
+enum pdn_guarded {
+	PDN_UNGUARDED,
+	PDN_GUARDED = 1, /* by another thread */
+	PDN_GUARDED_BY_SELF = 2,
+};
 
-/* Is this memory being ended by some thread just now? Call after a heavy barrier. */
-enum pdn_guarded pdn_guard_on(const struct pdn_memory *memory);
+/*
+ * Is this memory being ended by some thread just now? A set of these, as several may be ending it.
+ * Call after a heavy barrier.
+ */
+unsigned pdn_guard_on(const struct pdn_memory *memory);
 
 /*
  * Is any thread, or this one, ending anything just now? After a heavy barrier, too, which has said
@@ -169,6 +176,13 @@ static inline bool pdn_flights_any(void)
  * nothing.
  */
 void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+
+/*
+ * Lock not held. The flight of a question to libcuda about memory in [begin, end) begins: frees of
+ * memory there wait for the answer. true: some guard is up, of any memory, and the thread has to
+ * look whether it may be there.
+ */
+bool pdn_question_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
 
 /* The same again in the course of the flight. A heavy barrier of the whole kind has to follow. */
 void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end);

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 
-#include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/driver/driver.h"
 #include "cache/index.h"
@@ -25,8 +24,7 @@ struct suspect {
 	struct pdn_memory memory; /* whose end ends it */
 	uint64_t base, end, buffer_id, others;
 	uint32_t number;
-	bool is_asked;
-	uint8_t answer; /* enum pdn_truth */
+	uint8_t answer; /* enum pdn_truth; unknown: not asked yet, too */
 };
 
 /* Lock held. */
@@ -39,7 +37,8 @@ static struct suspect suspect_of(uint32_t number)
 				.base = region->base,
 				.end = region->end,
 				.buffer_id = region->buffer_id,
-				.others = pdn_region_others(region)};
+				.others = pdn_region_others(region),
+				.answer = PDN_UNKNOWN};
 }
 
 static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
@@ -84,27 +83,19 @@ static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects,
 		if (suspects[i].end > end)
 			end = suspects[i].end;
 	}
-	pdn_flight_begin(&flight, begin, end);
-	/*
-	 * Nothing need have been pinned before. Not earlier: which barriers there are is found out
-	 * when the first thread gets its record, as this one has by now.
-	 */
-	pdn_barrier_register();
-	any = pdn_guard_any(pdn_heavy_barrier_after_change());
+	any = pdn_question_begin(&flight, begin, end);
 	for (unsigned i = 0; i < n; i++) {
 		struct suspect *s = &suspects[i];
 
-		if (s->is_asked)
+		if (s->answer != PDN_UNKNOWN)
 			continue;
-		if (any && pdn_guard_on(&s->memory) == PDN_GUARDED) {
+		if (any && pdn_guard_on(&s->memory) & PDN_GUARDED) {
 			left = s;
 			continue;
 		}
-		s->is_asked = true;
 		s->answer = (uint8_t)pdn_driver_compare(s->base, s->end, s->buffer_id, s->others);
 	}
 	pdn_flight_end_unlocked(&flight);
-	pdn_barrier_report();
 	return left;
 }
 
@@ -126,8 +117,13 @@ pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id, uint64_t
 
 /*
  * A free that does not say what it is of is waited for, but no longer than a free takes as a rule.
- * The flight of the questions has ended: the free would wait for that in turn. A pin that rechecks
- * is in a flight of its own all the same (commit.c); both waits have an end.
+ * The flight of the questions has ended: the free would wait for that in turn.
+ *
+ * A pin that rechecks is in a flight of its own all the same (commit.c), which such a free may wait
+ * for. That does no harm: this wait ends after a tenth of a millisecond for each region in the way
+ * of the pin, and then the free goes on. The pin has lost if the free is of its memory. Nothing is
+ * asked during the wait, and no lock is held. It takes a free without a record, or five of one
+ * thread in each other, and a pin of mapped memory over regions.
  */
 static void ask_about(struct suspect *suspects, unsigned n)
 {
@@ -141,9 +137,10 @@ static void ask_about(struct suspect *suspects, unsigned n)
 
 /*
  * It is gone, or nobody knows. A free of the region's own memory has ended the region before it is
- * in the driver. One that does not say what it is of (race.h) need not be: then the region's hits
- * have to ask, each for itself, for as long as it lives. That is as with a volatile region, but
- * what they find was missed, unless the region is volatile, too.
+ * in the driver. One that does not say what it is of (race.h) need not be; or the driver has
+ * answered with an error that says nothing of the memory. Then the region's hits have to ask, each
+ * for itself, for as long as it lives. That is as with a volatile region, but what they find was
+ * missed, unless the region is volatile, too.
  */
 static void end_or_check(const struct suspect *suspect, const char *how)
 {
@@ -153,7 +150,7 @@ static void end_or_check(const struct suspect *suspect, const char *how)
 	pdn_lock();
 	if (!is_still_there(suspect))
 		;
-	else if (suspect->is_asked)
+	else if (suspect->answer == PDN_FALSE)
 		pdn_victims_add(&victims, number, PINDOWN_REASON_STALE);
 	else
 		pdn_region_set_checked(number, pdn_regions[number].flags | PDN_REGION_UNASKED);
@@ -167,7 +164,7 @@ drop_changed(struct suspect *suspects, unsigned n, const char *how)
 {
 	ask_about(suspects, n);
 	for (unsigned i = 0; i < n; i++)
-		if (!suspects[i].is_asked || suspects[i].answer == PDN_FALSE)
+		if (suspects[i].answer != PDN_TRUE)
 			end_or_check(&suspects[i], how);
 }
 

@@ -101,29 +101,22 @@ void __attribute__((cold)) pdn_unpin_after_last_put(struct pdn_victims *victims,
 	pdn_unlock();
 }
 
-int __attribute__((noinline)) pdn_unpin_all(struct pdn_victims *victims)
+static inline void unpin_idle(uint32_t number)
 {
-	struct pdn_unpinned unpinned = {.count = 0};
-	bool traced = pdn_tracing(PDN_EV_UNPIN);
-	int count = 0;
+	if (pdn_tracing(PDN_EV_UNPIN))
+		pdn_unpin(number, false);
+	else
+		unpin_untraced(number);
+}
 
-	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		next = pdn_regions[number].victim;
-		if (unpinned.count == PDN_MOST_UNPINNED)
-			pdn_unpinned_give_back(victims, &unpinned);
-		PDN_POINT(END_TELLING, pdn_region_base_now(number));
-		if (pdn_region_is_abandoned(
-			    number)) /* a signal handler has forked, and this is the child */
-			continue;
-		if (traced)
-			pdn_unpin(number, false);
-		else
-			unpin_untraced(number);
-		unpinned.last = number;
-		unpinned.count++;
-	}
-	pdn_unpinned_give_back(victims, &unpinned);
-	return count;
+void pdn_unpin_next(struct pdn_unpinned *unpinned, uint32_t number)
+{
+	/* A signal handler has forked, and this is the child. */
+	if (pdn_region_is_abandoned(number))
+		return;
+	unpin_idle(number);
+	unpinned->last = number;
+	unpinned->count++;
 }
 
 int pdn_unpin_one(struct pdn_victims *victims)
@@ -132,10 +125,7 @@ int pdn_unpin_one(struct pdn_victims *victims)
 	const struct pindown_region *region = &pdn_regions[number];
 
 	PDN_POINT(END_TELLING, pdn_region_base_now(number));
-	if (pdn_tracing(PDN_EV_UNPIN))
-		pdn_unpin(number, false);
-	else
-		unpin_untraced(number);
+	unpin_idle(number);
 	pdn_lock();
 	if (pdn_victims_are_listed(victims)) {
 		pdn_account_unpins(region->device, 1, pdn_region_pin_length(region));

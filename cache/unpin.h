@@ -28,11 +28,13 @@ void pdn_unpinned_give_back(struct pdn_victims *victims, struct pdn_unpinned *un
 /* Lock not held. A kept region, which nobody uses any more. `victims` as in pdn_ending_leave(). */
 void pdn_unpin_after_last_put(struct pdn_victims *victims, uint32_t number);
 
+/* Lock not held. Unpin the next idle region of a list. */
+void pdn_unpin_next(struct pdn_unpinned *unpinned, uint32_t number);
+
 /*
- * Lock not held. Unpin all of a list, or the only one, the usual case. No region of it is in use,
- * and nobody is to be notified of an end. Returns how many there were.
+ * Lock not held. Unpin the only region of a list, the usual case, of whose end nobody is to be
+ * notified. Returns 1: so many there were.
  */
-int pdn_unpin_all(struct pdn_victims *victims);
 int pdn_unpin_one(struct pdn_victims *victims);
 
 #endif

@@ -11,6 +11,7 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/thread.h"
+#include "cache/base/visible.h"
 
 uint32_t pdn_fence_mode = PDN_FENCE_FOR_GOOD;
 uint32_t pdn_barrier_count;
@@ -104,7 +105,7 @@ static bool register_process(void)
 	return true;
 }
 
-void pdn_barrier_register(void)
+void PDN_RARE pdn_barrier_register(void)
 {
 	if (!pdn_barrier_is_registered() && !register_process())
 		do_without();

@@ -34,7 +34,7 @@
 	P(EVICT_CHOSEN)	   /* it looked idle (locked) */                                    \
 	P(EVICT_MARKED)	   /* no get takes it meanwhile; before the barrier (locked) */     \
 	P(EVICT_COUNTING)  /* about to see whether it is idle (locked) */                   \
-	P(PIN_BEGUN)	   /* the flight is in the list; before the barrier */              \
+	P(QUESTION_BEGUN)  /* the flight is in the list; before the barrier */              \
 	P(PIN_DESCRIBED)   /* the driver has answered; guards not looked at yet */          \
 	P(PIN_UNGUARDED)   /* there was none; about to ask for the buffer id */             \
 	P(PIN_ANNOUNCED)   /* about to pin */                                               \

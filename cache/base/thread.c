@@ -166,27 +166,6 @@ static void disown(const struct pdn_thread *record)
 		unlist_empty(b);
 }
 
-/* ---- frees without a record ---------------------------------------------------------------- */
-
-uint32_t pdn_thread_recordless;
-
-/* This thread's. It may be cancelled in the driver's free, and may have got a record by then. */
-static __thread int own_recordless __attribute__((tls_model("initial-exec")));
-
-/*
- * An asynchronous cancellation between the two leaves one counted for good: pins wait for it, but
- * none is overlooked.
- */
-void __attribute__((cold)) pdn_thread_count_recordless(int change)
-{
-	if (change > 0)
-		__atomic_fetch_add(&pdn_thread_recordless, (uint32_t)change, __ATOMIC_SEQ_CST);
-	own_recordless += change;
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (change < 0)
-		__atomic_fetch_add(&pdn_thread_recordless, (uint32_t)change, __ATOMIC_SEQ_CST);
-}
-
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 /*
@@ -252,6 +231,38 @@ static void let_signals_in(const sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
+/* ---- frees without a record ---------------------------------------------------------------- */
+
+uint32_t pdn_thread_recordless;
+
+/* This thread's. It may be cancelled in the driver's free, and may have got a record by then. */
+static __thread int own_recordless __attribute__((tls_model("initial-exec")));
+
+/*
+ * Not interrupted in between: a signal handler could fork, and the child, which counts from 0
+ * again, would count down what it has not counted, or never what it has. (An asynchronous
+ * cancellation leaves one counted for good: pins wait for it, but none is overlooked.)
+ */
+uint32_t __attribute__((cold)) pdn_thread_count_recordless(int change, uint32_t life)
+{
+	sigset_t signals;
+	uint32_t now;
+
+	hold_signals(&signals);
+	now = pdn_thread_life;
+	if (!life || life == now) {
+		if (change < 0)
+			own_recordless += change;
+		__atomic_fetch_add(&pdn_thread_recordless, (uint32_t)change, __ATOMIC_SEQ_CST);
+		if (change > 0)
+			own_recordless += change;
+	}
+	let_signals_in(&signals);
+	return now;
+}
+
+/* ---- a thread ends -------------------------------------------------------------------------- */
+
 static void detach(void *record)
 {
 	PDN_UNCANCELLED;
@@ -261,7 +272,7 @@ static void detach(void *record)
 
 	hold_signals(&signals);
 	if (own_recordless)
-		pdn_thread_count_recordless(-own_recordless);
+		pdn_thread_count_recordless(-own_recordless, 0);
 	claimed = claim(self, __atomic_load_n(&self->tid, __ATOMIC_RELAXED));
 	/*
 	 * Code of pindown's that this thread runs from here on gets a record once more. It does not

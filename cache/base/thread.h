@@ -186,9 +186,12 @@ bool pdn_walk_on_that_free(struct pdn_walk *walk);
 /*
  * How many frees are under way in threads that could get no record. Sequentially consistent. Such a
  * thread counts its own up and down; those that it leaves behind are gone when it has ended.
+ *
+ * life: nothing is counted if the process has another one by now, as a child that was forked
+ * meanwhile has; 0: it has the same. Returns the process's life.
  */
 extern PDN_HIDDEN uint32_t pdn_thread_recordless;
-void pdn_thread_count_recordless(int change);
+uint32_t pdn_thread_count_recordless(int change, uint32_t life);
 
 static inline struct pdn_thread *pdn_walk_next_that_frees(struct pdn_walk *walk)
 {

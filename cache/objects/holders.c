@@ -6,7 +6,8 @@
  *
  * The objects that they hold are ENDING here, and only this thread changes that: so their records
  * stay, and their data, while their consumer is asked without the lock. Threads that end the owner
- * of such an object wait for this one, as they do while it destroys the object.
+ * of such an object wait for this one, as they do while it destroys the object. So do those that
+ * remove the consumer, and its record stays in any case until its last object has ended.
  */
 #define _GNU_SOURCE
 #include "cache/base/config.h"
@@ -31,7 +32,7 @@ struct held_objects {
 	} of[AT_ONCE];
 };
 
-/* Lock held. Those behind object `last` (0: from the first on); their consumers are entered. */
+/* Lock held. Those behind object `last` (0: from the first on). */
 static void gather(struct held_objects *held, uint32_t region, uint32_t last)
 {
 	uint32_t me = pdn_my_tid();
@@ -44,20 +45,10 @@ static void gather(struct held_objects *held, uint32_t region, uint32_t last)
 		if (object->state != PDN_OBJECT_ENDING || object->worker != me)
 			continue;
 		held->of[held->count] = (struct held_object){.number = n};
-		if (pdn_object_is_held(n)) {
+		if (pdn_object_is_held(n))
 			held->of[held->count].consumer = pdn_consumer(object->consumer);
-			pdn_consumer_enter(held->of[held->count].consumer);
-		}
 		held->count++;
 	}
-}
-
-/* Lock held. */
-static void leave_consumers(const struct held_objects *held)
-{
-	for (uint32_t i = 0; i < held->count; i++)
-		if (held->of[i].consumer)
-			pdn_consumer_leave(held->of[i].consumer);
 }
 
 static bool is_traced(void)
@@ -155,9 +146,6 @@ uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, b
 		gather(&held, region, last);
 		pdn_unlock();
 		name_all(&held);
-		pdn_lock();
-		leave_consumers(&held);
-		pdn_unlock();
 		last = held.of[AT_ONCE - 1].number; /* if there may be more */
 	} while (held.count == AT_ONCE);
 	return held.caller;

@@ -8,7 +8,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
 	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_scale_miss \
 	test_scale_queues test_index test_fork test_fork_threads test_refused \
-	test_limits_memory test_scale_volatile test_scale_bytes
+	test_limits_memory test_scale_volatile test_scale_bytes test_refusals
 UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
 UNIT_RACE := $(UNIT_EDGES) test_races_asks test_races_growth test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order \
@@ -49,6 +49,8 @@ $(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: $(call unit_support,fake_k
 UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,races_order fork_threads scale_threads races_lock)
 $(UNIT_SYSCALLS): ALL_LDFLAGS += -Wl,--wrap=syscall
 $(UNIT_SYSCALLS): $(call unit_support,syscalls)
+# It acts in the cache's pauses.
+$(B)/unit/test_refusals: ALL_LDFLAGS += -Wl,--wrap=nanosleep
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_threads: \

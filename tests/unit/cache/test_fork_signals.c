@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "cache/base/lock.h"
@@ -408,6 +409,94 @@ START_TEST(in_a_threads_exit)
 }
 END_TEST
 
+/* ---- in a free of a thread that can get no record ------------------------------------------ */
+
+#define RECORDS_AT_HAND 64 /* of the first block: the others need memory */
+static struct gate has_record, may_end, memory_is_short;
+static struct rlimit usual;
+
+static void take_record_and_stay(void *arg)
+{
+	(void)arg;
+	ck_assert_ptr_nonnull(pdn_self());
+	gate_open(&has_record);
+	gate_wait(&may_end);
+}
+
+static void stepped_recordless_free(void)
+{
+	pdn_guard guard;
+
+	step_from_here();
+	guard = pdn_end_range(AT(1), 0);
+	pdn_ended(guard);
+	step_to_here();
+}
+
+static void nothing_to_prepare(void)
+{
+	child = -1;
+}
+
+/* In the child nothing is being freed any more, and nothing is counted that was not begun there. */
+static void nothing_is_left_counted(void)
+{
+	if (getpid() != parent) {
+		pdn_lock(), pdn_unlock(); /* by whichever way, it begins again here at the latest */
+		EXPECT(pdn_thread_recordless == 0);
+		_exit(0);
+	}
+	if (child > 0)
+		reap(child);
+	ck_assert_uint_eq(pdn_thread_recordless, 0);
+}
+
+static void free_without_a_record(void *arg)
+{
+	const struct race race = {nothing_to_prepare, stepped_recordless_free, raise_signal,
+				  nothing_is_left_counted};
+	struct rlimit none = {.rlim_cur = 0};
+
+	(void)arg;
+	gate_wait(&memory_is_short);
+	none.rlim_max = usual.rlim_max;
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &none), 0);
+	ck_assert_ptr_null(pdn_self());
+	for (unsigned i = 0; i < 2; i++) {
+		fork_somehow = i ? by_clone : by_fork;
+		run_race_in_handler("in a free without a record", &race, 4 * TURNS);
+	}
+	ck_assert_int_eq(setrlimit(RLIMIT_AS, &usual), 0);
+}
+
+START_TEST(in_a_free_of_a_thread_without_a_record)
+{
+	static struct worker stays[RECORDS_AT_HAND - 1];
+	struct worker without;
+
+	if (emulator_lacks("limits of address space"))
+		return;
+	parent = getpid();
+	signal(SIGUSR1, fork_in_another);
+	ck_assert_int_eq(getrlimit(RLIMIT_AS, &usual), 0);
+	gate_init(&has_record);
+	gate_init(&may_end);
+	gate_init(&memory_is_short);
+	prepare_a_region(); /* the tables */
+	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++) {
+		worker_start(&stays[i], take_record_and_stay, NULL);
+		gate_wait(&has_record);
+	}
+	worker_start(&without, free_without_a_record, NULL);
+	gate_open(&memory_is_short);
+	worker_join(&without);
+	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++)
+		gate_open(&may_end);
+	for (unsigned i = 0; i < RECORDS_AT_HAND - 1; i++)
+		worker_join(&stays[i]);
+}
+END_TEST
+
 /*
  * The scripted driver's own handlers are left out: this thread may be in the middle of that driver.
  */
@@ -440,5 +529,7 @@ int main(void)
 	tcase_add_test(tc, in_an_owners_end);
 	tcase_add_test(tc, in_a_threads_first_call);
 	tcase_add_test(tc, in_a_threads_exit);
+	tc = suite_case(suite, "without a record", begin_with_cache_handlers, close_books);
+	tcase_add_test(tc, in_a_free_of_a_thread_without_a_record);
 	return run_stepped_suite(suite);
 }

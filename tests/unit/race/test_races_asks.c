@@ -16,6 +16,7 @@
 #include "cache/in_use.h"
 #include "cache/invalidate.h"
 #include "cache/race.h"
+#include "cache/recheck.h"
 #include "tests/unit/support/cache_test.h"
 
 #define LENGTH MIB(2)
@@ -620,6 +621,21 @@ START_TEST(what_a_recheck_can_not_ask_about_is_checked_at_its_hits)
 }
 END_TEST
 
+/* As one that the program's context has got for good. */
+#define STICKY_ERROR FAKE_UNKNOWN
+
+START_TEST(what_a_recheck_gets_no_answer_about_is_checked_at_its_hits)
+{
+	expected_missed = 1;
+	pin_and_trust(AT(0));
+	fake_fail(FAKE_QUERY, 0, 1, STICKY_ERROR);
+	pdn_recheck(NULL);
+	ck_assert(is_cached(AT(0), LENGTH));
+	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen, or by the call before */
+	ck_assert(!is_cached(AT(0), LENGTH));
+}
+END_TEST
+
 /* The same where the driver hands out the memory again. */
 START_TEST(new_memory_is_checked_if_it_can_not_be_asked_about)
 {
@@ -732,6 +748,28 @@ START_TEST(a_thread_that_frees_may_ask)
 }
 END_TEST
 
+/* Its own guard must not hide that of another thread, which is in the driver with that memory. */
+START_TEST(a_thread_that_frees_does_not_ask_about_what_another_frees)
+{
+	const struct pdn_memory memory = {.base = AT(0), .end = AT(1), .context = FAKE_CONTEXT};
+	const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
+	uint64_t id;
+	pdn_guard own;
+
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	id = fake_id(AT(0));
+	own = pdn_guard_up(&all);
+	ck_assert_int_eq(pdn_compare_memory(&memory, id, 0), PDN_TRUE);
+	freer_stops_in_driver(free_it, AT(0));
+	fake_watch_questions(AT(0), AT(1));
+	ck_assert_int_eq(pdn_compare_memory(&memory, id, 0), PDN_UNKNOWN);
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	freer_ends();
+	ck_assert_int_eq(pdn_compare_memory(&memory, id, 0), PDN_FALSE);
+	pdn_ended(own);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("races: questions");
@@ -759,8 +797,10 @@ int main(void)
 		tc, an_export_does_not_wait_for_ever_for_a_free_of_what_begins_before_it, 0, 2);
 	tcase_add_loop_test(tc, a_pin_does_not_reach_for_what_is_being_unmapped, 0, 2);
 	tcase_add_test(tc, a_thread_that_frees_may_ask);
+	tcase_add_test(tc, a_thread_that_frees_does_not_ask_about_what_another_frees);
 	tc = cache_case(suite, "a guard on everything");
 	tcase_add_test(tc, what_a_recheck_can_not_ask_about_is_checked_at_its_hits);
+	tcase_add_test(tc, what_a_recheck_gets_no_answer_about_is_checked_at_its_hits);
 	tcase_add_test(tc, new_memory_is_checked_if_it_can_not_be_asked_about);
 	tcase_add_test(tc, what_could_not_be_asked_about_is_checked_after_an_eviction);
 	tcase_add_test(tc, volatile_memory_is_not_trusted_again_unasked);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cache/objects/object.h"
 #include "tests/unit/support/fork_test.h"
 #undef AT
 #include "tests/unit/support/objects_test.h"
@@ -20,6 +21,13 @@ static void open_books_and_gates(void)
 	handle_forks();
 	gate_init(&inside);
 	gate_init(&go_on);
+}
+
+/* At the end of memory, holders are searched for. */
+static void open_books_of_one_that_warns(void)
+{
+	setenv("PINDOWN_HELD", "warn", 1);
+	open_books_and_gates();
 }
 
 /* The first callback stops in the middle until the test opens the gate. */
@@ -276,6 +284,40 @@ START_TEST(removing_a_consumer_waits_for_its_callbacks)
 }
 END_TEST
 
+static void stop_in_search(const struct pdn_holder_search *search)
+{
+	(void)search;
+	gate_open(&inside);
+	gate_wait(&go_on);
+}
+
+static void free_it(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+}
+
+/* It is asked without the lock, and only the object that it is asked about says so. */
+START_TEST(removing_a_consumer_waits_for_a_search_for_holders)
+{
+	pindown_object *object = must_attach(consumer, AT(0), KEY(1, 1));
+	struct worker freer, remover;
+
+	pdn_consumer_holders(consumer, stop_in_search);
+	worker_start(&freer, free_it, NULL);
+	gate_wait(&inside);
+	worker_start(&remover, remove_consumer, NULL);
+	worker_wait_idle(&remover);
+	ck_assert(!worker_is_done(&remover));
+	ck_assert_uint_eq(books.destroys, 0);
+	gate_open(&go_on);
+	worker_join(&freer);
+	worker_join(&remover);
+	ck_assert_uint_eq(books.destroys, 1);
+	pindown_detach(object);
+}
+END_TEST
+
 /* ---- processes ---------------------------------------------------------------------------- */
 
 static void childs_part(void *arg)
@@ -486,5 +528,7 @@ int main(void)
 	tcase_add_test(tc, a_child_forked_in_the_middle_of_create_has_no_object);
 	tcase_add_test(tc, a_child_forked_in_the_middle_of_destroy_destroys_no_more);
 	tcase_add_test(tc, a_random_mixture_of_everything);
+	tc = suite_case(suite, "holders", open_books_of_one_that_warns, close_books);
+	tcase_add_test(tc, removing_a_consumer_waits_for_a_search_for_holders);
 	return run_suite(suite);
 }

@@ -37,8 +37,8 @@
 	W(HIT_ANNOUNCED, EVICT_MARKED, "a hit has announced it; it is to be evicted")              \
 	W(EVICT_CHOSEN, HIT_HELD, "it looked idle, is to be evicted; a hit takes it")              \
 	W(EVICT_MARKED, HIT_ANNOUNCED, "to be evicted, before the barrier; a hit announces it")    \
-	W(END_TELLING, PIN_BEGUN, "ended, not yet told; another get pins it again")                \
-	W(END_UNPINNING, PIN_BEGUN, "told, not yet unpinned; another get pins it again")           \
+	W(END_TELLING, QUESTION_BEGUN, "ended, not yet told; another get pins it again")           \
+	W(END_UNPINNING, QUESTION_BEGUN, "told, not yet unpinned; another get pins it again")      \
 	/* a put against whatever removes the region */                                            \
 	W(PUT_DROPPED, END_DYING, "a put has dropped its hold, not read the state; it ends")       \
 	W(PUT_DROPPED, END_COUNTING, "the same, and the holds are about to be counted")            \
@@ -53,11 +53,11 @@
 	W(EVICT_COUNTING, PUT_DROPPED, "is it idle? a put makes it so just then")                  \
 	W(PUT_DROPPED, EVICT_COUNTING, "a put has dropped its hold; is it idle?")                  \
 	/* a pin against a free */                                                                 \
-	W(FREE_GUARDED, PIN_BEGUN, "the guard is up, nothing looked at; a pin begins")             \
-	W(FREE_LOOKING, PIN_BEGUN, "nothing was unsettled; a pin begins")                          \
+	W(FREE_GUARDED, QUESTION_BEGUN, "the guard is up, nothing looked at; a pin begins")        \
+	W(FREE_LOOKING, QUESTION_BEGUN, "nothing was unsettled; a pin begins")                     \
 	W(FREE_GUARDED, PIN_COMMITTED, "the guard is up; a pin that saw none gets into the index") \
 	W(FREE_ENDED, PIN_DESCRIBED, "freed, the guard still up; a pin has asked the driver")      \
-	W(PIN_BEGUN, FREE_GUARDED, "a pin has begun, is before its barrier; a free begins")        \
+	W(QUESTION_BEGUN, FREE_GUARDED, "a pin has begun, is before its barrier; a free begins")   \
 	W(PIN_DESCRIBED, FREE_GUARDED,                                                             \
 	  "the driver has answered, no guard looked at; a free begins")                            \
 	W(PIN_DESCRIBED, FREE_ENDED, "the same, and the free is over")                             \

@@ -128,7 +128,7 @@ bool pdn_dying_under(const struct pdn_scope *scope)
 	return pdn_ending_any() && is_dying_under(scope);
 }
 
-static bool __attribute__((noinline)) one_concerns(const struct pdn_scope *scope)
+static bool __attribute__((noinline, cold)) one_concerns(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
 

@@ -86,8 +86,8 @@ static bool comes_back(uint32_t number, uint32_t last[PDN_HELD])
  * longest, then at the newest, as one that was just met in use is often idle by the next eviction,
  * while others are held for good. true: one of these may go.
  */
-#define HELD_LOOKS   12u
-#define NEWEST_LOOKS 4u
+#define HELD_LOOKS   2u
+#define NEWEST_LOOKS 1u
 static bool __attribute__((noinline, cold)) look_at_held(int place)
 {
 	const struct pdn_queue *held = &pdn_live[PDN_HELD].queue;

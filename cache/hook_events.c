@@ -243,7 +243,7 @@ void __attribute__((cold)) pdn_recheck(void *pool)
  * hand out again what they have handed out before (opening an IPC handle twice), and another thread
  * may have pinned the new memory before this call.
  */
-static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
+static void PDN_RARE allocated_slow(uint64_t addr, uint64_t end)
 {
 	PDN_UNCANCELLED;
 	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = end};

@@ -91,20 +91,25 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 /*
  * Where the allocation that begins there ends, if a region tells; otherwise `begin`. Then pins of
  * memory behind it need not wait for this free, nor this free for questions about that. Acquire:
- * the record may become another region's, which the index shows. One whose hits are checked may be
- * of memory that has ended already.
+ * the record may become another region's, which the index shows. One whose hits are checked, for
+ * itself or as all are, may be of memory that has ended already. With windows, what is there now
+ * may be an allocation that has some behind the region; they are found by its beginning only.
  */
 static uint64_t known_end(uint64_t begin)
 {
 	uint64_t seq = pdn_index_read_begin(), base, end;
 	uint32_t number = pdn_index_peek(begin);
 	const struct pindown_region *region = &pdn_regions[number];
+	unsigned state, flags;
 
 	if ((int32_t)number <= 0)
 		return begin;
 	base = __atomic_load_n(&region->base, __ATOMIC_ACQUIRE);
 	end = __atomic_load_n(&region->end, __ATOMIC_ACQUIRE);
-	if (base != begin || pdn_region_flags(region) & (PDN_REGION_WINDOW | PDN_REGION_CHECKED))
+	state = __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_ACQUIRE);
+	flags = __atomic_load_n(&region->flags, __ATOMIC_ACQUIRE);
+	if (base != begin || state != PDN_LIVE || flags & PDN_REGION_CHECKED ||
+	    pdn_region_any_window())
 		return begin;
 	return pdn_index_unchanged(seq) ? end : begin;
 }
@@ -238,7 +243,7 @@ void __attribute__((cold)) pdn_recheck(void *pool)
  * hand out again what they have handed out before (opening an IPC handle twice), and another thread
  * may have pinned the new memory before this call.
  */
-static void __attribute__((noinline)) allocated_slow(uint64_t addr, uint64_t end)
+static void PDN_RARE allocated_slow(uint64_t addr, uint64_t end)
 {
 	PDN_UNCANCELLED;
 	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = end};

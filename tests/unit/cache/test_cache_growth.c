@@ -709,6 +709,26 @@ START_TEST(pool_memory_has_no_windows)
 }
 END_TEST
 
+/*
+ * A region of memory that was freed unseen tells less than the end of what is there by now. The
+ * free that is seen ends all windows of that all the same.
+ */
+START_TEST(a_free_ends_windows_behind_a_region_that_is_stale)
+{
+	setenv("PINDOWN_MAX_BYTES", "4M", 1);
+	fake_alloc(OTHER, MIB(1), FAKE_LINEAR);
+	get_and_put(OTHER, MIB(1));
+	ck_assert_int_eq(fake_free(OTHER), FAKE_SUCCESS); /* unseen */
+	fake_alloc(OTHER, MIB(32), FAKE_LINEAR);
+	get_and_put(OTHER + MIB(16), 1);
+	ck_assert_uint_eq(stats().regions, 2);
+	ck_assert_int_eq(watched_free(OTHER), FAKE_SUCCESS);
+	ck_assert(!is_cached(OTHER + MIB(16), 1));
+	ck_assert_uint_eq(stats().regions, 0);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: regions that replace others");
@@ -744,6 +764,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_line_says_that_a_replaced_region_keeps_its_memory, 0, 2);
 	tc = objects_case(suite, "windows");
 	tcase_add_test(tc, a_window_replaces_those_that_it_overlaps);
+	tcase_add_test(tc, a_free_ends_windows_behind_a_region_that_is_stale);
 	tcase_add_loop_test(tc, objects_on_a_replaced_window_end_with_the_allocation, 0, 2);
 	tcase_add_test(tc, a_line_says_that_a_replaced_window_keeps_its_memory);
 	tcase_add_test(tc, windows_of_memory_that_is_gone_are_found_stale);

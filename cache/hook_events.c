@@ -98,11 +98,11 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 static uint64_t known_end(uint64_t begin)
 {
 	uint64_t seq = pdn_index_read_begin(), base, end;
-	uint32_t number = pdn_index_peek(begin);
+	uint32_t number = pdn_index_peek_alone(begin);
 	const struct pindown_region *region = &pdn_regions[number];
 	unsigned state, flags;
 
-	if ((int32_t)number <= 0)
+	if (!number)
 		return begin;
 	base = __atomic_load_n(&region->base, __ATOMIC_ACQUIRE);
 	end = __atomic_load_n(&region->end, __ATOMIC_ACQUIRE);

@@ -153,6 +153,14 @@ static inline uint32_t pdn_index_peek(uint64_t addr)
 	return __atomic_load_n(pdn_index_page((struct pdn_leaf *)slot, addr), __ATOMIC_ACQUIRE);
 }
 
+/* The same, or 0 where several regions share the page. */
+static inline uint32_t pdn_index_peek_alone(uint64_t addr)
+{
+	uint32_t number = pdn_index_peek(addr);
+
+	return number & PDN_SHARED_TAG ? 0 : number;
+}
+
 /* The region of a number that pdn_index_peek() has found. */
 static inline uint32_t pdn_index_choose(uint32_t found, uint64_t addr)
 {

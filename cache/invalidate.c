@@ -43,14 +43,6 @@ static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_sco
 		pdn_log_once(&said, PDN_LOG_WARN, PDN_WAITED_FOR, "pin or unpin");
 }
 
-/* 0: there is none at this address, or several share its page. */
-static inline uint32_t peek(uint64_t addr)
-{
-	uint32_t number = pdn_index_peek(addr);
-
-	return (int32_t)number > 0 ? number : 0;
-}
-
 /*
  * Fetch everything that the end of one region looks at, so that the processor waits for all of it
  * at once: under the lock each load would begin only after the one before.
@@ -58,7 +50,7 @@ static inline uint32_t peek(uint64_t addr)
 static inline uint32_t fetch(uint64_t addr)
 {
 	const struct pdn_thread *self = pdn_self_tls;
-	uint32_t number = peek(addr);
+	uint32_t number = pdn_index_peek_alone(addr);
 
 	if (!number || !self || !self->holds) /* no hold counts */
 		return number;
@@ -152,7 +144,7 @@ int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 
 	pdn_lock();
 	if (number && !pdn_index_unchanged(seq))
-		number = peek(scope->begin);
+		number = pdn_index_peek_alone(scope->begin);
 	if (number && !pdn_first_awaiting() && !pdn_ending_concerns(scope) && is_all(number, scope))
 		return end_one(number, scope, reason);
 	return end_several(scope, reason);

@@ -12,8 +12,8 @@
  * the same error. To a program that asks for such memory again and again, the pauses of 4 ms would
  * be most of what it does. So after a final refusal there are no pauses for a second, of whatever
  * memory: whether a pool can be exported differs between devices, pools and drivers, and to
- * remember it for each would not tell when it changes. A refusal that a pause would have cured is
- * that rare that it does not matter in this second.
+ * remember it for each would not tell when it changes. In that second a get may be refused that a
+ * pause would have helped; on the GPUs such gets were a few in a million.
  */
 #include "cache/refusal.h"
 

@@ -33,7 +33,7 @@ void pdn_unpin_next(struct pdn_unpinned *unpinned, uint32_t number);
 
 /*
  * Lock not held. Unpin the only region of a list, the usual case, of whose end nobody is to be
- * notified. Returns 1: so many there were.
+ * notified. Returns the number of regions that were unpinned: 1.
  */
 int pdn_unpin_one(struct pdn_victims *victims);
 

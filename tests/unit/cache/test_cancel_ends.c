@@ -67,7 +67,7 @@ static void expect_a_line_of(void (*what)(void), const char *line)
 		get_and_put(AT(0), 1);
 		pindown_flush();
 	}
-	_exit(0); /* what the thread was doing is lost, so the books don't balance */
+	_exit(0); /* without a look at the accounts: what the thread was doing is lost */
 }
 
 static void in_process_of_its_own(void (*fn)(void))

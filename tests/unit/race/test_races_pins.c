@@ -127,7 +127,7 @@ START_TEST(hits_and_frees_do_not_wait_for_a_queue_of_pins)
 	get_and_put(idle, 1);
 	region = must_get(used, 1);
 	start_pinners(pinners, LENGTH);
-	wait_until(exports_entered() == PINS); /* at once: there is no lock of ours around them */
+	wait_until(exports_entered() == PINS); /* at once: no lock is held meanwhile */
 	ck_assert(is_cached(used, 1));
 	pindown_put(must_get(used, 1));
 	ck_assert_int_eq(watched_free(unknown), FAKE_SUCCESS);

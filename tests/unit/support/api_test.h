@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of the API's version 0.2 share. */
+/* For the tests of the API: consumers, gets that do not wait, visitors. */
 #ifndef API_TEST_H
 #define API_TEST_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests share whose threads are cancelled, or end themselves, inside the cache. */
+/* For tests in which a thread is cancelled, or ends itself, inside the cache. */
 #ifndef CANCEL_TEST_H
 #define CANCEL_TEST_H
 
@@ -25,7 +25,7 @@ void __asan_handle_no_return(void);
 #define IS_FOLLOWED		  true
 #endif
 
-/* What the thread does, and what it has got: what it holds when it ends is put. */
+/* What the thread does, and what it holds; the test puts that when the thread has ended. */
 extern void (*act)(void);
 extern pindown_region *region;
 extern pindown_object *object;

@@ -7,7 +7,7 @@
 
 #define LENGTH MIB(2)
 
-/* What the other thread does, and what it saw. */
+/* The other thread: what it does, and the exports that were open after its end. */
 extern struct other {
 	void (*act)(uint64_t base);
 	uint64_t base, old_id;

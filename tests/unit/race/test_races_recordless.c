@@ -11,13 +11,7 @@
 
 #include "cache/race.h"
 #include "tests/unit/support/edges_test.h"
-
-/* Sanitizers map memory all the time. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CAN_REFUSE_MEMORY 0
-#else
-#define CAN_REFUSE_MEMORY 1
-#endif
+#include "tests/unit/support/refuse.h"
 
 /* ---- threads that can get no record ---- */
 

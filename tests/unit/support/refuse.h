@@ -11,4 +11,11 @@
  */
 bool refuse_system_call(unsigned number, unsigned error);
 
+/* By a limit of the address space. Sanitizers map memory all the time. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CAN_REFUSE_MEMORY 0
+#else
+#define CAN_REFUSE_MEMORY 1
+#endif
+
 #endif

@@ -78,13 +78,13 @@ static bool nothing_at_all(void)
 }
 
 static void __attribute__((noinline))
-end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
+end_slow(const struct pdn_scope *scope, struct pdn_hint hint, enum pindown_reason reason)
 {
 	PDN_CANCELLED_LATER;
 	int saved = errno;
 
 	pdn_exports_end(scope, reason);
-	pdn_end_scope(scope, reason);
+	pdn_end_scope(scope, hint, reason);
 	errno = saved;
 }
 
@@ -95,34 +95,43 @@ end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
  * itself or as all are, may be of memory that has ended already. With windows, what is there now
  * may be an allocation that has some behind the region; they are found by its beginning only.
  */
-static uint64_t known_end(uint64_t begin)
+static uint64_t known_end(uint64_t begin, struct pdn_hint hint)
 {
-	uint64_t seq = pdn_index_read_begin(), base, end;
-	uint32_t number = pdn_index_peek_alone(begin);
-	const struct pindown_region *region = &pdn_regions[number];
+	const struct pindown_region *region = &pdn_regions[hint.number];
+	uint64_t base, end;
 	unsigned state, flags;
 
-	if (!number)
+	if (!hint.number)
 		return begin;
 	base = __atomic_load_n(&region->base, __ATOMIC_ACQUIRE);
 	end = __atomic_load_n(&region->end, __ATOMIC_ACQUIRE);
-	state = __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_ACQUIRE);
+	state = __atomic_load_n(&pdn_briefs[hint.number].state, __ATOMIC_ACQUIRE);
 	flags = __atomic_load_n(&region->flags, __ATOMIC_ACQUIRE);
 	if (base != begin || state != PDN_LIVE || flags & PDN_REGION_CHECKED ||
 	    pdn_region_any_window())
 		return begin;
-	return pdn_index_unchanged(seq) ? end : begin;
+	return pdn_index_unchanged(hint.seq) ? end : begin;
 }
 
+/* The index has had `hint` at `begin`. */
 static pdn_guard __attribute__((noinline))
-end_range_slow(uint64_t begin, uint64_t end, enum pindown_reason reason, pdn_guard guard)
+end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, enum pindown_reason reason,
+	       pdn_guard guard)
 {
 	if (begin == end) {
-		end = known_end(begin);
+		end = known_end(begin, hint);
 		pdn_guard_reaches(guard, end);
 	}
-	end_slow(&(struct pdn_scope){.kind = PDN_GUARD_RANGE, .begin = begin, .end = end}, reason);
+	end_slow(&(struct pdn_scope){.kind = PDN_GUARD_RANGE, .begin = begin, .end = end}, hint,
+		 reason);
 	return guard;
+}
+
+/* The same, where nobody has looked at the index, or it has changed since. */
+static pdn_guard __attribute__((noinline))
+end_range_anew(uint64_t begin, uint64_t end, enum pindown_reason reason, pdn_guard guard)
+{
+	return end_range_slow(begin, end, pdn_index_hint(begin), reason, guard);
 }
 
 /* The index has this in the page, which need not hold addr. */
@@ -130,10 +139,11 @@ static pdn_guard __attribute__((noinline)) end_if_found(uint64_t addr, uint32_t 
 							enum pindown_reason reason, pdn_guard guard)
 {
 	uint32_t number = pdn_index_choose(found, addr);
+	struct pdn_hint hint = {.seq = seq, .number = found & PDN_SHARED_TAG ? 0 : found};
 
 	if ((number && pdn_region_holds(&pdn_regions[number], addr, 1)) ||
 	    !pdn_index_unchanged(seq))
-		return end_range_slow(addr, addr, reason, guard);
+		return end_range_slow(addr, addr, hint, reason, guard);
 	return guard;
 }
 
@@ -148,14 +158,14 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 	/* Objects on a region that was replaced by another one do not depend on the index. */
 	if (!pdn_awaits_reuse() && nothing_in(addr, end))
 		return guard;
-	return end_range_slow(addr, end, reason, guard);
+	return end_range_anew(addr, end, reason, guard);
 }
 
 /* Something is pending: is it anything that concerns the allocation that holds addr? */
 static pdn_guard __attribute__((noinline))
 end_pending(uint64_t addr, enum pindown_reason reason, pdn_guard guard)
 {
-	return nothing_in(addr, addr) ? guard : end_range_slow(addr, addr, reason, guard);
+	return nothing_in(addr, addr) ? guard : end_range_anew(addr, addr, reason, guard);
 }
 
 /* All calls are tail calls: the compiler has no registers to save for them. */
@@ -178,7 +188,7 @@ static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 	if (found)
 		return end_if_found(addr, found, seq, reason, guard);
 	if (__builtin_expect(!pdn_index_unchanged(seq), 0))
-		return end_range_slow(addr, addr, reason, guard);
+		return end_range_anew(addr, addr, reason, guard);
 	return guard;
 }
 
@@ -200,7 +210,7 @@ static pdn_guard end_wide(const struct pdn_scope *scope, enum pindown_reason rea
 	pdn_guard guard = pdn_guard_up(scope);
 
 	if (!nothing_at_all())
-		end_slow(scope, reason);
+		end_slow(scope, (struct pdn_hint){0}, reason);
 	return guard;
 }
 

@@ -161,6 +161,22 @@ static inline uint32_t pdn_index_peek_alone(uint64_t addr)
 	return number & PDN_SHARED_TAG ? 0 : number;
 }
 
+/*
+ * The same, and when it was found: true until the index changes. For a caller without the lock,
+ * which looks once, and compares when it has the lock.
+ */
+struct pdn_hint {
+	uint64_t seq;
+	uint32_t number; /* 0: ask again */
+};
+
+static inline struct pdn_hint pdn_index_hint(uint64_t addr)
+{
+	uint64_t seq = pdn_index_read_begin();
+
+	return (struct pdn_hint){.seq = seq, .number = pdn_index_peek_alone(addr)};
+}
+
 /* The region of a number that pdn_index_peek() has found. */
 static inline uint32_t pdn_index_choose(uint32_t found, uint64_t addr)
 {

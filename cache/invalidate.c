@@ -47,13 +47,12 @@ static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_sco
  * Fetch everything that the end of one region looks at, so that the processor waits for all of it
  * at once: under the lock each load would begin only after the one before.
  */
-static inline uint32_t fetch(uint64_t addr)
+static inline void fetch(uint32_t number)
 {
 	const struct pdn_thread *self = pdn_self_tls;
-	uint32_t number = pdn_index_peek_alone(addr);
 
 	if (!number || !self || !self->holds) /* no hold counts */
-		return number;
+		return;
 	__builtin_prefetch(&self->holds[number]);
 	__builtin_prefetch(&pdn_briefs[number], 1);
 	__builtin_prefetch(&pdn_regions[number], 1);
@@ -65,7 +64,6 @@ static inline uint32_t fetch(uint64_t addr)
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].older, __ATOMIC_RELAXED)], 1);
 	__builtin_prefetch(
 		&pdn_regions[__atomic_load_n(&pdn_regions[number].newer, __ATOMIC_RELAXED)], 1);
-	return number;
 }
 
 /*
@@ -137,13 +135,13 @@ end_several(const struct pdn_scope *scope, enum pindown_reason reason)
 	return count;
 }
 
-int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
+int pdn_end_scope(const struct pdn_scope *scope, struct pdn_hint hint, enum pindown_reason reason)
 {
-	uint64_t seq = pdn_index_read_begin();
-	uint32_t number = scope->kind == PDN_GUARD_RANGE ? fetch(scope->begin) : 0;
+	uint32_t number = hint.number;
 
+	fetch(number);
 	pdn_lock();
-	if (number && !pdn_index_unchanged(seq))
+	if (number && !pdn_index_unchanged(hint.seq))
 		number = pdn_index_peek_alone(scope->begin);
 	if (number && !pdn_first_awaiting() && !pdn_ending_concerns(scope) && is_all(number, scope))
 		return end_one(number, scope, reason);
@@ -157,7 +155,7 @@ PDN_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
 
 	if (addr + length < addr)
 		return PINDOWN_ERR_INVALID;
-	return pdn_end_scope(&scope, PINDOWN_REASON_FLUSHED);
+	return pdn_end_scope(&scope, pdn_index_hint(addr), PINDOWN_REASON_FLUSHED);
 }
 
 PDN_EXPORT int pindown_invalidate_context(void *context)
@@ -167,7 +165,7 @@ PDN_EXPORT int pindown_invalidate_context(void *context)
 
 	if (!context)
 		return PINDOWN_ERR_INVALID;
-	return pdn_end_scope(&scope, PINDOWN_REASON_FLUSHED);
+	return pdn_end_scope(&scope, (struct pdn_hint){0}, PINDOWN_REASON_FLUSHED);
 }
 
 /* See thread_quits in base/thread.h. */

@@ -14,15 +14,17 @@
 
 #include "cache/dispatch.h"
 #include "cache/in_use.h"
+#include "cache/index.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
 #include "cache/unlink.h"
 
 /*
  * Lock not held. End all regions that the scope covers, and wait for other threads that are pinning
- * or unpinning some. Returns how many regions were ended here.
+ * or unpinning some. `hint`: of a range, what the index had at its beginning; else zeroes. Returns
+ * how many regions were ended here.
  */
-int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason);
+int pdn_end_scope(const struct pdn_scope *scope, struct pdn_hint hint, enum pindown_reason reason);
 
 void pdn_end_fork_child(void);
 

@@ -83,27 +83,24 @@ static bool comes_back(uint32_t number, uint32_t last[PDN_HELD])
 /*
  * A put does not tell when a region becomes idle, so each eviction looks at a few of the held ones,
  * and at all of them only where nothing else can go: first at those that were not looked at for
- * longest, then at the newest, as one that was just met in use is often idle by the next eviction,
- * while others are held for good. true: one of these may go.
+ * longest, then at the newest one, as one that was just met in use is often idle by the next
+ * eviction, while others are held for good. true: one of these may go.
  */
-#define HELD_LOOKS   2u
-#define NEWEST_LOOKS 1u
-static bool __attribute__((noinline, cold)) look_at_held(int place)
+#define HELD_LOOKS 2u
+bool __attribute__((cold)) pdn_evict_look(int place)
 {
 	const struct pdn_queue *held = &pdn_live[PDN_HELD].queue;
 	uint32_t left = held->count < HELD_LOOKS ? held->count : HELD_LOOKS;
-	uint32_t newest = held->count - left < NEWEST_LOOKS ? held->count - left : NEWEST_LOOKS;
-	uint32_t last[PDN_HELD] = {0}, number, older;
-	bool any = false;
+	uint32_t last[PDN_HELD] = {0}, number;
+	bool more = held->count > left, any = false;
 
 	for (; left; left--) {
 		number = pdn_queues_next_held();
 		any |= comes_back(number, last) && is_there(number, place);
 	}
-	for (number = held->newest; newest; number = older, newest--) {
-		older = pdn_regions[number].older;
+	number = held->newest;
+	if (more)
 		any |= comes_back(number, last) && is_there(number, place);
-	}
 	return any;
 }
 
@@ -201,165 +198,36 @@ static bool evict_idle(struct pdn_victims *victims, int device)
 	       evict_settled(victims, device);
 }
 
-bool __attribute__((cold)) pdn_evict_one(struct pdn_victims *victims, int device)
+bool __attribute__((cold)) pdn_evict_looked(struct pdn_victims *victims, int device)
 {
 	uint32_t looked = 0;
 
-	look_at_held(device);
 	if (evict_idle(victims, device))
 		return true;
 	for (; looked < pdn_live[PDN_HELD].queue.count; looked += HELD_LOOKS)
-		if (look_at_held(device) && evict_idle(victims, device))
+		if (pdn_evict_look(device) && evict_idle(victims, device))
 			return true;
 	return false;
 }
 
-/* ---- budgets ------------------------------------------------------------------------------ */
-
-uint64_t __attribute__((cold)) pdn_max_regions(void)
+bool __attribute__((cold)) pdn_evict_one(struct pdn_victims *victims, int device)
 {
-	uint64_t asked = pdn_config()->max_regions;
-	uint64_t capacity = pdn_region_capacity();
-
-	return asked && asked < capacity ? asked : capacity;
+	pdn_evict_look(device);
+	return pdn_evict_looked(victims, device);
 }
 
-/* The excess over the budgets with another region of this many bytes. */
-struct shortage {
-	uint64_t bytes, regions;
-};
-
-static uint64_t above(uint64_t value, uint64_t limit)
+bool __attribute__((cold)) pdn_idle_is_enough(uint64_t bytes, uint64_t regions)
 {
-	return value > limit ? value - limit : 0;
-}
+	for (uint32_t n = pdn_queues_first(), next; n && (bytes || regions); n = next) {
+		uint64_t more = pdn_region_pin_length(&pdn_regions[n]);
 
-/* Lock held. */
-static struct shortage shortage_for(uint64_t bytes)
-{
-	uint64_t most = pdn_config()->max_bytes;
-	uint32_t count;
-	uint64_t reserved = pdn_flights_reserved(&count);
-
-	return (struct shortage){
-		.bytes = most ? above(pdn_pinned_bytes() + reserved + bytes, most) : 0,
-		.regions = above(pdn_pinned_regions() + count + 1, pdn_max_regions()),
-	};
-}
-
-static bool is_none(const struct shortage *shortage)
-{
-	return !shortage->bytes && !shortage->regions;
-}
-
-/* The usual case, in which a short look tells that there is no shortage. */
-static inline bool has_room(const struct pdn_flight *flight)
-{
-	const struct pdn_config *config = pdn_config();
-	uint64_t regions = pdn_pinned_regions() + 1;
-
-	return !config->max_bytes && (!config->max_regions || regions <= config->max_regions) &&
-	       pdn_region_limit && regions <= pdn_region_capacity() && pdn_flight_is_alone(flight);
-}
-
-static bool __attribute__((noinline, cold)) has_room_with_others(uint64_t bytes)
-{
-	struct shortage shortage = shortage_for(bytes);
-
-	return is_none(&shortage);
-}
-
-void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
-{
-	if ((has_room(flight) || has_room_with_others(bytes)) &&
-	    pdn_dmabufs_open() < flight->max_dmabufs)
-		flight->reserved = bytes;
-}
-
-/* Lock held. Would it be enough if all idle regions went? It looks no further than it must. */
-static bool __attribute__((noinline, cold)) is_idle_enough(struct shortage shortage, int place)
-{
-	look_at_held(place);
-	for (uint32_t n = pdn_queues_first(), next; n && !is_none(&shortage); n = next) {
 		next = pdn_queues_next(n);
-		if (!is_there(n, place) || set_aside(n))
+		if (set_aside(n))
 			continue;
-		shortage.bytes = above(shortage.bytes, pdn_region_pin_length(&pdn_regions[n]));
-		shortage.regions = above(shortage.regions, 1);
+		bytes -= more < bytes ? more : bytes;
+		regions -= regions != 0;
 	}
-	return is_none(&shortage);
-}
-
-/*
- * Lock held. Something may become free without an eviction: another thread is unpinning, or has
- * reserved room for a pin that may yet fail. A flight without a reservation waits itself, and is
- * not waited for.
- */
-static bool others_may_give_way(void)
-{
-	return pdn_dying_any() || pdn_flights_of_others_reserve();
-}
-
-/* Making room for a pin. */
-struct want {
-	struct pdn_flight *flight;
-	uint64_t bytes, deadline;
-	bool idle_is_enough; /* found once; it is not asked again at each eviction */
-	bool short_of_descriptors;
-	bool would_wait;
-	struct pdn_victims victims;
-};
-
-/* Lock held. If all idle regions together are not enough, none goes. */
-static bool evict_for_budget(struct want *want, struct shortage shortage)
-{
-	if (!want->idle_is_enough)
-		want->idle_is_enough = is_idle_enough(shortage, -1);
-	return want->idle_is_enough && pdn_evict_one(&want->victims, -1);
-}
-
-/* Lock held, and let go of while waiting. false: there is nothing to be done. */
-static bool __attribute__((cold)) make_some_room(struct want *want)
-{
-	struct shortage shortage = shortage_for(want->bytes);
-
-	want->short_of_descriptors = is_none(&shortage); /* as the budgets have room */
-	if (want->short_of_descriptors ? pdn_evict_one(&want->victims, PDN_WITH_DMABUF)
-				       : evict_for_budget(want, shortage))
-		return true;
-	want->idle_is_enough = false;
-	if (!want->deadline)
-		want->deadline = pdn_race_deadline();
-	if (!others_may_give_way() || want->flight->lost)
-		return false;
-	want->would_wait = want->flight->nowait;
-	return !want->would_wait && pdn_wait_pending(want->deadline);
-}
-
-int __attribute__((cold)) pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
-{
-	struct want want = {.flight = flight, .bytes = bytes};
-	uint64_t most = pdn_config()->max_bytes;
-	bool again = !most || bytes <= most;
-
-	if (pdn_dmabufs_open() >= flight->max_dmabufs)
-		pdn_dmabuf_close_kept();
-	while (again) {
-		pdn_lock();
-		pdn_reserve_budget(flight, bytes);
-		again = !flight->reserved && make_some_room(&want);
-		pdn_unlock();
-		pdn_victims_dispatch(&want.victims);
-		if (want.short_of_descriptors)
-			pdn_dmabuf_tell_limit();
-	}
-	if (flight->reserved)
-		return PINDOWN_OK;
-	if (want.would_wait)
-		return PINDOWN_ERR_WOULD_WAIT;
-	if (want.short_of_descriptors)
-		pdn_dmabuf_tell_none_left();
-	return PINDOWN_ERR_NO_SPACE;
+	return !bytes && !regions;
 }
 
 /* ---- pin space ---------------------------------------------------------------------------- */
@@ -424,16 +292,6 @@ static bool is_worth_trimming(void)
 {
 	return pdn_region_high_water() >= 1024 && pdn_pinned_regions() == 0 && !pdn_flights_any() &&
 	       !pdn_dying_any();
-}
-
-bool __attribute__((cold)) pdn_idle_is_enough_for(uint64_t bytes)
-{
-	bool enough;
-
-	pdn_lock();
-	enough = is_idle_enough(shortage_for(bytes), -1);
-	pdn_unlock();
-	return enough;
 }
 
 bool __attribute__((cold)) pdn_evict_replaced(const struct pdn_allocation *what)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The order in which regions are evicted, the budgets, and making room under them. */
+/* Which region makes room for another, and making room in the pin space of a device. */
 #ifndef PDN_EVICT_H
 #define PDN_EVICT_H
 
@@ -16,18 +16,22 @@
  */
 bool pdn_evict_one(struct pdn_victims *victims, int device);
 
+/*
+ * Lock held. The two steps of it, for a caller that asks something in between: a few regions that
+ * were in use are looked at again (true: one of these may go), and then one goes.
+ */
+bool pdn_evict_look(int device);
+bool pdn_evict_looked(struct pdn_victims *victims, int device);
+
+/*
+ * Lock held. Would so much become free if all idle regions went? It looks at no more of them than
+ * it must.
+ */
+bool pdn_idle_is_enough(uint64_t bytes, uint64_t regions);
+
 /* In place of a device: any region, but only one with a descriptor, or with consumer objects. */
 #define PDN_WITH_DMABUF	 (-2)
 #define PDN_WITH_OBJECTS (-3)
-
-/* Lock held. If there is room for this many bytes under the budgets, reserve it for the flight. */
-void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes);
-
-/*
- * Lock not held. Make room for this many bytes under the budgets and reserve it for the flight.
- * PINDOWN_ERR_NO_SPACE when too much else is in use; then nothing was evicted.
- */
-int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes);
 
 /* A pin or an export that was refused for lack of space, and what was evicted for it so far. */
 struct pdn_pressure {
@@ -52,16 +56,10 @@ bool pdn_evict_for(struct pdn_pressure *pressure);
  */
 bool pdn_evict_replaced(const struct pdn_allocation *what);
 
-/* Lock not held. Would the budgets have room for this many bytes if all idle regions went? */
-bool pdn_idle_is_enough_for(uint64_t bytes);
-
 /* Lock not held. The bytes that idle regions of a device have pinned; it counts up to `enough`. */
 uint64_t pdn_idle_bytes(int device, uint64_t enough);
 
 /* Lock not held. Evict idle regions of this many bytes, if there are as many. */
 void pdn_give_back(uint64_t bytes);
-
-/* The count budget in force. */
-uint64_t pdn_max_regions(void);
 
 #endif

@@ -12,6 +12,7 @@
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
 #include "cache/commit.h"
+#include "cache/budget.h"
 #include "cache/evict.h"
 #include "cache/index.h"
 #include "cache/kept.h"

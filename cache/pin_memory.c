@@ -5,6 +5,7 @@
 #include "cache/base/fork_gate.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/budget.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/evict.h"
 #include "cache/pin_memory.h"

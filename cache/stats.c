@@ -12,7 +12,7 @@
 #include "cache/base/notify.h"
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
-#include "cache/evict.h"
+#include "cache/budget.h"
 #include "cache/pindown.h"
 #include "cache/top/format.h"
 #include "cache/top/page.h"

@@ -32,6 +32,7 @@
 #include "cache/index.h"
 #include "cache/pindown.h"
 #include "cache/base/lock.h"
+#include "cache/base/stripes.h"
 #include "cache/base/table.h"
 #include "cache/base/thread.h"
 #include "cache/backend/revocation.h"

@@ -133,7 +133,7 @@ class Guards(gdb.Command):
     @staticmethod
     def threads():
         """The records that living threads own: in blocks, each with a word of a bit for each."""
-        blocks = variable("record_blocks", "thread.c")
+        blocks = variable("record_blocks", "thread_records.c")
         for number in range(blocks.type.range()[1] + 1):
             records, owned = blocks[number]["records"], int(blocks[number]["owned"])
             if not int(records):

@@ -43,25 +43,6 @@ struct pdn_guard_slot {
 	uint64_t begin, end; /* a range; or begin is a context */
 };
 
-/*
- * Hold counts are kept in stripes: the first threads to get have one of their own each. A thread
- * can't take the stripe of another one, however long that is idle: it may stand between finding the
- * count and changing it. So there are as many stripes as most processes have threads.
- */
-#define PDN_STRIPES	     256
-#define PDN_STRIPES_AT_FIRST 8 /* the others get memory when a thread takes one */
-#define PDN_STRIPE_SHARED    0 /* of all other threads, with atomics */
-
-/*
- * A bit for each stripe that may have counts: those that threads own, orphans, whose threads have
- * ended, and the shared one once it was used. Words from this number on have no bits.
- */
-extern PDN_HIDDEN uint64_t pdn_stripes[PDN_STRIPES / 64];
-extern PDN_HIDDEN uint32_t pdn_stripe_words;
-
-/* How many orphans there are. Relaxed: a hint. */
-extern PDN_HIDDEN uint32_t pdn_stripe_orphans;
-
 struct pdn_journal_piece;
 
 struct pdn_thread {
@@ -193,6 +174,10 @@ bool pdn_walk_on_that_free(struct pdn_walk *walk);
 extern PDN_HIDDEN uint32_t pdn_thread_recordless;
 uint32_t pdn_thread_count_recordless(int change, uint32_t life);
 
+/* This thread ends: the frees that it has counted go. In a forked child: there are none. */
+void pdn_thread_drop_recordless(void);
+void pdn_thread_recordless_fork_child(void);
+
 static inline struct pdn_thread *pdn_walk_next_that_frees(struct pdn_walk *walk)
 {
 	return walk->left || (walk->goes_on && pdn_walk_on_that_free(walk)) ? pdn_walk_take(walk)
@@ -221,14 +206,6 @@ extern PDN_HIDDEN struct pdn_counters pdn_thread_ended[2];
 bool pdn_thread_is_alone(void);
 
 /*
- * Take a stripe of hold counts that no other thread uses, or PDN_STRIPE_SHARED where there is none.
- * Then either use it, once it has memory, or give it back.
- */
-uint32_t pdn_thread_take_stripe(void);
-void pdn_thread_use_stripe(struct pdn_thread *self, uint32_t stripe);
-void pdn_thread_return_stripe(uint32_t stripe);
-
-/*
  * One hit less until the next that takes the long way; true: it is this one. In one instruction, as
  * in pdn_add_unfenced(). Relaxed: pairs with pdn_thread_look_now().
  */
@@ -252,16 +229,6 @@ due:
  * undo that.
  */
 void pdn_thread_look_now(void);
-
-/* Before each hold in the shared stripe. */
-void pdn_thread_use_shared_stripe(void);
-
-/*
- * Lock held. Take a stripe that may have counts but belongs to no thread, to move them;
- * PDN_STRIPE_SHARED: there is none. Then it has none any more, and is given back.
- */
-uint32_t pdn_thread_take_orphan(void);
-void pdn_thread_return_orphan(uint32_t stripe);
 
 /*
  * Does the thread of this number sleep until another thread has done something? Also true if there

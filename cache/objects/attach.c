@@ -58,7 +58,7 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	__atomic_store_n(&object->region, region, __ATOMIC_RELEASE);
 	object->revoked = false;
 	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
-	/* As each change of the state: see set_state() in end.c. */
+	/* As each change of the state: see pdn_object_set_state(). */
 	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);
 	pdn_object_link(number); /* a thread that finds it sees all of the above */
 	pdn_account_object_made();
@@ -281,7 +281,8 @@ static bool bad_request(int consumer, unsigned flags, const struct pindown_key *
 
 /*
  * This thread has announced the region. The object's state is read, and the hold is taken, before
- * the announcement ends: see begin_end() and let_readers_pass() in end.c for the other side.
+ * the announcement ends: see pdn_object_begin_end() and pdn_objects_let_readers_pass() for the
+ * other side.
  */
 static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32_t region,
 						 int consumer, const struct pindown_key *key)

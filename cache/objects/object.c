@@ -111,9 +111,9 @@ PDN_EXPORT void pindown_detach(struct pindown_object *object)
 		return;
 	}
 	/*
-	 * The hold is dropped before the state is read, as in pindown_put(). Pairs with set_state()
-	 * in end.c and the barrier and the count after it: either that thread sees the hold gone,
-	 * or this one sees the state.
+	 * The hold is dropped before the state is read, as in pindown_put(). Pairs with
+	 * pdn_object_set_state() and the barrier and the count after it: either that thread sees
+	 * the hold gone, or this one sees the state.
 	 */
 	pdn_object_hold(pdn_self_or_anonymous(), number, -1u);
 	pdn_fence_if_hits_have();

@@ -325,7 +325,7 @@ static inline bool pdn_objects_any(uint32_t region)
  */
 uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked);
 
-/* ---- end.c ------------------------------------------------------------------------- */
+/* ---- end.c, end_region.c, end_owner.c: see end.h for what they share ------------------------ */
 
 /* Lock held. The region is leaving the index: from here on each detach takes the lock. */
 void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason);

@@ -93,8 +93,8 @@ bool lock;
 byte guard;	/* 0: none is up */
 byte probing[THREADS];	/* by record */
 /*
- * The records of threads (cache/base/thread.c): whether a thread owns it. With COME_AND_GO, a
- * thread that hits takes the lower one that is free, at any time, and gives it back when it ends;
+ * The records of threads (cache/base/thread_records.c): whether a thread owns it. With COME_AND_GO,
+ * a thread that hits takes the lower one that is free, at any time, and gives it back when it ends;
  * so the second may get that of the first while an end walks over them. The thread that frees is
  * alone when the others have ended. Else each has one, by its number, all the time.
  */

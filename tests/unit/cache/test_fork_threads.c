@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/syscall.h>
 
+#include "cache/base/stripes.h"
 #include "cache/base/thread.h"
 #include "cache/region_dmabuf.h"
 #include "tests/unit/support/fork_test.h"

@@ -11,6 +11,7 @@
 #include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "tests/unit/support/cache_test.h"
+#include "cache/base/stripes.h"
 #include "cache/base/thread.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
@@ -345,8 +346,8 @@ START_TEST(the_paying_side_follows_the_hits)
 END_TEST
 
 /*
- * While only one thread has a record, the barrier is left out (cache/base/thread.c). Another thread
- * gets its record and hits at once, while the first one unlinks.
+ * While only one thread has a record, the barrier is left out (cache/base/thread_records.c).
+ * Another thread gets its record and hits at once, while the first one unlinks.
  */
 #define NEW_THREADS 1000
 

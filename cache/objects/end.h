@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* The steps that an object's end is made of, for end_region.c and end_owner.c. */
+#ifndef PDN_OBJECT_END_H
+#define PDN_OBJECT_END_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/objects/object.h"
+#include "cache/pindown.h"
+
+/*
+ * First of store, barrier, load of the holds. Pairs with hold_object() in attach.c, which loads the
+ * state and then holds within an announcement, and with pindown_detach(), which drops the hold and
+ * then loads the state.
+ */
+static inline void pdn_object_set_state(struct pindown_object *object, enum pdn_object_state state)
+{
+	__atomic_store_n(&object->state, state, __ATOMIC_SEQ_CST);
+}
+
+/* Lock held. From here on each detach of it takes the lock. */
+void pdn_object_begin_end(struct pindown_object *object, enum pindown_reason reason);
+
+/*
+ * Lock held. This thread will destroy the object after releasing the lock: it is added to a chain,
+ * a list of claimed objects.
+ */
+void pdn_object_claim(uint32_t number, uint32_t *chain);
+
+/* Lock not held. Destroy the claimed objects, and unpin the regions that nothing else keeps. */
+void pdn_objects_destroy_claimed(uint32_t chain);
+
+/*
+ * Lock held. Waits until every announcement of a region made before this has ended, and with it any
+ * look at the region's objects. The holds of an object that is no longer LIVE are exact then.
+ */
+void pdn_objects_let_readers_pass(void);
+
+/* Are held objects destroyed, too, when a region ends for this reason? */
+bool pdn_objects_are_revoked_for(enum pindown_reason reason);
+
+/* A worker of 0 means that the object's thread has ended in a callback. */
+static inline bool pdn_object_is_another_threads(const struct pindown_object *object, uint32_t me)
+{
+	return object->worker && object->worker != me;
+}
+
+#endif

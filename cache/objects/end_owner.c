@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/* Ending consumer objects with their owner or their consumer. */
+#define _GNU_SOURCE
+#include <stddef.h>
+
+#include "cache/base/cancel.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/objects/end.h"
+#include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/subscribe.h"
+
+/* Lock held. */
+static uint32_t begin_ends(const struct pdn_selection *selection)
+{
+	uint32_t chain = 0;
+
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n)) {
+		struct pindown_object *object = &pdn_objects[n];
+
+		if (object->state == PDN_OBJECT_LIVE) {
+			pdn_object_begin_end(object, PINDOWN_REASON_OWNER);
+			pdn_object_serve_no_more(n);
+		} else if (object->state != PDN_OBJECT_ENDING || object->worker != pdn_my_tid()) {
+			continue; /* (if this thread is ending it: in a subscriber's callback) */
+		}
+		object->victim = chain;
+		chain = n;
+	}
+	return chain;
+}
+
+/* The fate of held objects. */
+enum held_ones {
+	HELD_STAY,   /* they stay as they are */
+	HELD_HIDDEN, /* they stay up to the last detach, but no attach finds them any more */
+	HELD_REVOKED,
+};
+
+/* Lock held. The region lives on. */
+static void leave_held(uint32_t number, enum held_ones held)
+{
+	pdn_object_set_state(&pdn_objects[number],
+			     held == HELD_STAY ? PDN_OBJECT_LIVE : PDN_OBJECT_KEPT);
+	if (held == HELD_STAY)
+		pdn_object_serve(number);
+	else
+		pdn_object_hide(number);
+}
+
+/* Lock held. Returns the objects that this thread has claimed. */
+static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
+{
+	uint32_t chain = 0;
+
+	if (ending)
+		pdn_objects_let_readers_pass();
+	for (uint32_t n = ending, next; n; n = next) {
+		next = pdn_objects[n].victim;
+		if (held == HELD_REVOKED || !pdn_object_is_held(n))
+			pdn_object_claim(n, &chain);
+		else if (pdn_state_is_live(pdn_briefs[pdn_objects[n].region].state))
+			leave_held(n, held);
+	}
+	return chain;
+}
+
+/*
+ * Lock held. The tid of another thread that is making one of the objects, or is about to destroy
+ * one; 0: there is none.
+ */
+static uint32_t other_worker(const struct pdn_selection *selection)
+{
+	uint32_t me = pdn_my_tid(), maker = pdn_creations_of(selection->consumer, selection->owner);
+
+	for (uint32_t n = pdn_first_selected(selection); n && !maker;
+	     n = pdn_next_selected(selection, n)) {
+		uint32_t state = pdn_objects[n].state;
+
+		if ((state == PDN_OBJECT_ENDING || state == PDN_OBJECT_DYING) &&
+		    pdn_object_is_another_threads(&pdn_objects[n], me))
+			return pdn_objects[n].worker;
+	}
+	return maker;
+}
+
+/* Lock held. */
+static int count_held(const struct pdn_selection *selection)
+{
+	int count = 0;
+
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n)) {
+		uint32_t state = pdn_objects[n].state;
+
+		if ((state == PDN_OBJECT_LIVE || state == PDN_OBJECT_KEPT ||
+		     state == PDN_OBJECT_ENDING) &&
+		    pdn_object_is_held(n))
+			count++;
+	}
+	return count;
+}
+
+/*
+ * Lock held. Claims kept objects whose last hold has just been dropped: that detach is waiting for
+ * the lock, and will find them claimed.
+ */
+static void claim_released(const struct pdn_selection *selection, uint32_t *chain)
+{
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT && !pdn_object_is_held(n))
+			pdn_object_claim(n, chain);
+}
+
+/* Lock held, and dropped while destroying. */
+static void end_selected(const struct pdn_selection *selection, enum held_ones held)
+{
+	uint32_t chain = claim_or_restore(begin_ends(selection), held);
+
+	claim_released(selection, &chain);
+	if (!chain)
+		return;
+	pdn_unlock();
+	pdn_objects_destroy_claimed(chain);
+	pdn_lock();
+}
+
+/*
+ * Can another thread be waiting for this one? Only if this one is in a callback or in the middle of
+ * a free. No thread waits for any other, so any other can wait as long as it takes.
+ */
+static bool may_be_awaited(void)
+{
+	const struct pdn_thread *self = pdn_self();
+
+	return !self || self->guard_depth > 0 || pdn_subscriber_runs_here() ||
+	       pdn_any_consumer_runs_here();
+}
+
+/*
+ * Lock held, and dropped while waiting. Waits until no other thread makes or destroys any of the
+ * objects; false: this thread and another may be waiting for each other. Of the threads in such a
+ * circle the last one to look finds that the next one waits. It looks twice, because a thread may
+ * also wait for just a moment.
+ */
+static bool wait_for_other_workers(const struct pdn_selection *selection, enum held_ones held)
+{
+	const uint64_t look_ns = 10000000;
+	bool careful = may_be_awaited();
+	unsigned stuck = 0;
+	uint32_t other;
+
+	while ((other = other_worker(selection)) != 0) {
+		if (careful)
+			stuck = pdn_thread_waits(other) ? stuck + 1 : 0;
+		if (stuck > 1)
+			return false;
+		pdn_wait_pending(careful ? pdn_deadline(look_ns) : UINT64_MAX);
+		end_selected(selection, held); /* objects that the other thread has made */
+	}
+	return true;
+}
+
+static int end_owner(int consumer, uint64_t owner, enum held_ones held)
+{
+	PDN_UNCANCELLED;
+	const struct pdn_selection selection = {(uint32_t)consumer, &owner};
+	int result = PINDOWN_ERR_INVALID;
+
+	pdn_lock();
+	if (consumer < 1 || !pdn_consumer(selection.consumer))
+		goto out;
+	end_selected(&selection, held);
+	result = wait_for_other_workers(&selection, held) ? count_held(&selection)
+							  : PINDOWN_ERR_DEADLOCK;
+out:
+	pdn_unlock();
+	return result;
+}
+
+/*
+ * The owner's number is mostly a pointer, and can belong to another owner as soon as this one has
+ * ended. So held objects are hidden from attach now, not after that end.
+ */
+PDN_EXPORT int pindown_end_owner(int consumer, uint64_t owner)
+{
+	return end_owner(consumer, owner, HELD_HIDDEN);
+}
+
+void pdn_objects_drop_idle(int consumer, uint64_t owner)
+{
+	end_owner(consumer, owner, HELD_STAY);
+}
+
+/* Lock held. Claims objects that are still held although their memory or owner has ended. */
+static uint32_t claim_kept(const struct pdn_selection *selection)
+{
+	uint32_t chain = 0;
+
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT) {
+			pdn_objects[n].reason = PINDOWN_REASON_OWNER;
+			pdn_object_claim(n, &chain);
+		}
+	return chain;
+}
+
+/* Lock held. Callbacks that this thread is in or is about to make: it can't wait for them. */
+static uint32_t callbacks_of_this_thread(const struct pdn_consumer *consumer,
+					 const struct pdn_selection *selection)
+{
+	uint32_t count = pdn_consumer_runs_here(consumer);
+	uint32_t me = pdn_my_tid();
+
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+		if (pdn_objects[n].state == PDN_OBJECT_DYING && pdn_objects[n].worker == me &&
+		    !pdn_objects[n].called)
+			count++;
+	return count;
+}
+
+/* Lock held. Nobody ends an object whose thread has quit. */
+static bool has_objects(uint32_t consumer)
+{
+	const struct pdn_selection all = {consumer, NULL};
+
+	for (uint32_t n = pdn_first_selected(&all); n; n = pdn_next_selected(&all, n)) {
+		const struct pindown_object *object = &pdn_objects[n];
+
+		if (object->state == PDN_OBJECT_KEPT ||
+		    (object->worker &&
+		     (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING)))
+			return true;
+	}
+	return false;
+}
+
+PDN_EXPORT int pindown_consumer_remove(int id)
+{
+	PDN_UNCANCELLED;
+	const struct pdn_selection selection = {(uint32_t)id, NULL};
+	uint64_t deadline = pdn_race_deadline();
+	struct pdn_consumer *consumer;
+	int result = PINDOWN_ERR_INVALID;
+	uint32_t chain;
+
+	pdn_lock();
+	consumer = id < 1 ? NULL : pdn_consumer(selection.consumer);
+	if (!consumer || consumer->leaving)
+		goto out;
+	result = PINDOWN_OK;
+	consumer->has_objects = has_objects;
+	consumer->leaving = true; /* from here on attach makes no object for it */
+	pdn_consumer_enter(consumer);
+	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||
+	       (chain = claim_kept(&selection)) || other_worker(&selection) ||
+	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
+		if (!chain && !pdn_wait_pending(deadline)) {
+			deadline = pdn_race_deadline();
+			if (may_be_awaited()) {
+				result = PINDOWN_ERR_DEADLOCK;
+				break;
+			}
+		}
+		if (!chain)
+			continue;
+		pdn_unlock();
+		pdn_objects_destroy_claimed(chain);
+		pdn_lock();
+	}
+	pdn_consumer_leave(consumer);
+out:
+	pdn_unlock();
+	return result;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* What is said of registrations that the program holds although their memory has ended. */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "cache/base/config.h"
+#include "cache/base/log.h"
+#include "cache/objects/held.h"
+#include "cache/objects/object.h"
+#include "cache/pindown.h"
+#include "cache/region.h"
+#include "cache/trace/modules.h"
+#include "cache/trace/stack.h"
+
+void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held)
+{
+	unsigned place = (consumer - 1) % PDN_CONSUMERS;
+
+	held->all++;
+	if (held->of[place].count++ == 0)
+		memcpy(held->of[place].name, pdn_consumer(consumer)->name, PDN_CONSUMER_NAME);
+}
+
+/* " by CODE", or nothing if it is not known. */
+static void name_code(uint64_t pc, char *text, size_t capacity)
+{
+	memcpy(text, " by ", 5);
+	if (!pdn_module_text(pc, text + 4, capacity - 4))
+		text[0] = '\0';
+}
+
+static void warn_of_held(const struct pindown_region *region, const struct pdn_held_objects *held,
+			 uint64_t made_at)
+{
+	char made[160], freed[160];
+	uint64_t freed_at = 0;
+
+	if (!pdn_logging(PDN_LOG_WARN))
+		return;
+	pdn_stack_callers(&freed_at, 1);
+	name_code(made_at, made, sizeof(made));
+	name_code(freed_at, freed, sizeof(freed));
+	pdn_log(PDN_LOG_WARN,
+		"%llu bytes of GPU memory at 0x%llx were freed%s%s while the program holds %u "
+		"registration%s of them%s%s: they stay pinned until it deregisters them",
+		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
+		region->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "", freed,
+		held->all, held->all == 1 ? "" : "s",
+		!made[0]	 ? ""
+		: held->all == 1 ? ", made"
+				 : ", one made",
+		made);
+}
+
+void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
+		     uint64_t made_at)
+{
+	enum pindown_reason reason = region->reason;
+
+	/* Its memory lives on: see pdn_end_replaced(). */
+	if (reason == PINDOWN_REASON_EVICTED)
+		return;
+	for (unsigned i = 0; i < PDN_CONSUMERS; i++)
+		if (held->of[i].count)
+			pdn_trace_held(region, held->of[i].name, held->of[i].count);
+	if (pdn_config()->held != PDN_HELD_WARN || reason == PINDOWN_REASON_FLUSHED)
+		return;
+	warn_of_held(region, held, made_at);
+}

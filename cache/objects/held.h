@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* What is said of registrations that the program holds although their memory has ended. */
+#ifndef PDN_HELD_H
+#define PDN_HELD_H
+
+#include <stdint.h>
+
+#include "cache/objects/object.h"
+
+/* How many objects of each consumer are kept on a region. */
+struct pdn_held_objects {
+	uint32_t all;
+	struct {
+		char name[PDN_CONSUMER_NAME];
+		uint32_t count;
+	} of[PDN_CONSUMERS];
+};
+
+/* Lock held. One more object of this consumer is kept. */
+void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held);
+
+/*
+ * Lock not held; the calling thread has ended the region. Writes the counts to the trace, and
+ * prints a line if PINDOWN_HELD=warn asks for one. made_at: pdn_objects_name_holders().
+ */
+void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
+		     uint64_t made_at);
+
+#endif

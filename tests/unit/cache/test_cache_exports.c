@@ -86,6 +86,36 @@ static bool any_remembered(void)
 
 /* ---- ranges ---- */
 
+static void replace(void *arg)
+{
+	(void)arg;
+	fake_free(BASE);
+	fake_alloc(BASE, 2 * SIZE, FAKE_LINEAR);
+}
+
+/* At each edge of a call of the driver: what is remembered is all of one, or all of the other. */
+START_TEST(memory_that_is_replaced_while_the_driver_is_asked)
+{
+	bool met = true;
+
+	for (unsigned edge = 0; met; edge++) {
+		uint64_t before, meanwhile, after;
+
+		fake_alloc(BASE, SIZE, FAKE_LINEAR);
+		before = pdn_export_begins(BASE, SIZE);
+		fake_at_edge(FAKE_CALLS, edge, replace, NULL);
+		meanwhile = pdn_export_begins(BASE, SIZE);
+		met = fake_edge_met();
+		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+		after = pdn_export_begins(BASE, SIZE);
+		ck_assert_msg(meanwhile && (meanwhile == before || meanwhile == after), "edge %u",
+			      edge);
+		ck_assert(met == (before != after));
+		fake_free(BASE);
+	}
+}
+END_TEST
+
 START_TEST(a_part_of_an_allocation)
 {
 	struct pdn_exported part;
@@ -838,6 +868,7 @@ int main(void)
 	Suite *suite = suite_create("cache: the program's own dma-bufs");
 	TCase *tc = cache_case(suite, "ranges");
 
+	tcase_add_test(tc, memory_that_is_replaced_while_the_driver_is_asked);
 	tcase_add_test(tc, a_part_of_an_allocation);
 	tcase_add_test(tc, a_range_that_the_dmabuf_does_not_have);
 	tcase_add_test(tc, a_range_rounded_out_to_pages);

@@ -644,6 +644,23 @@ START_TEST(a_window_replaces_those_that_it_overlaps)
 END_TEST
 
 /* The free names only the beginning of the allocation, where nothing was pinned. */
+/* Half of a window fits, and is pinned. */
+START_TEST(a_window_shrinks_by_half_for_space)
+{
+	pindown_region *held, *half;
+
+	pin_two_windows();
+	ck_assert_int_eq(pindown_invalidate(OTHER + MIB(7), 1), 1);
+	held = must_get(OTHER + MIB(4), 1);
+	fake_pin_space(MIB(1) + KIB(512));
+	half = must_get(OTHER + MIB(9), 1);
+	ck_assert_uint_eq(pindown_region_base(half), OTHER + MIB(9));
+	ck_assert_uint_eq(pindown_region_length(half), KIB(512));
+	pindown_put(half);
+	pindown_put(held);
+}
+END_TEST
+
 START_TEST(objects_on_a_replaced_window_end_with_the_allocation)
 {
 	setenv("PINDOWN_HELD", "revoke", 1);
@@ -764,6 +781,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_line_says_that_a_replaced_region_keeps_its_memory, 0, 2);
 	tc = objects_case(suite, "windows");
 	tcase_add_test(tc, a_window_replaces_those_that_it_overlaps);
+	tcase_add_test(tc, a_window_shrinks_by_half_for_space);
 	tcase_add_test(tc, a_free_ends_windows_behind_a_region_that_is_stale);
 	tcase_add_loop_test(tc, objects_on_a_replaced_window_end_with_the_allocation, 0, 2);
 	tcase_add_test(tc, a_line_says_that_a_replaced_window_keeps_its_memory);

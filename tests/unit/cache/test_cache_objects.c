@@ -69,6 +69,25 @@ START_TEST(each_key_has_an_object_of_its_own)
 }
 END_TEST
 
+/* The hash of a key is a sum of its words, each times a number: it is the same for all of these. */
+START_TEST(keys_with_one_hash_have_an_object_each)
+{
+	pindown_object *objects[8];
+
+	for (unsigned round = 0; round < 2; round++) {
+		for (uint64_t i = 0; i < 8; i++) {
+			const struct pindown_key key = {1, {i, 0 - i * 0x9e3779b97f4a7c15u}};
+
+			objects[i] = must_attach(consumer, AT(0), &key);
+			ck_assert_uint_eq(made_by(objects[i])->access, i);
+		}
+		for (unsigned i = 0; i < 8; i++)
+			pindown_detach(objects[i]);
+	}
+	ck_assert_uint_eq(books.creates, 8);
+}
+END_TEST
+
 START_TEST(cached_only_makes_nothing)
 {
 	pindown_object *untouched = (pindown_object *)&books, *object = untouched;
@@ -325,6 +344,31 @@ START_TEST(create_may_remove_its_consumer)
 }
 END_TEST
 
+static struct books others;
+static int other_consumer;
+
+static void replace_consumer(struct books *b, pindown_region *region)
+{
+	remove_consumer(b, region);
+	other_consumer = books_open(&others);
+}
+
+/* The other one has nothing to do with the object that is being made. */
+START_TEST(create_may_replace_its_consumer)
+{
+	pindown_object *object = NULL;
+
+	books.in_create = replace_consumer;
+	ck_assert_int_eq(pindown_attach(consumer, AT(0), 1, 0, KEY(1, 1), NULL, &object),
+			 PINDOWN_ERR_INVALID);
+	destroyed(1, PINDOWN_REASON_OWNER, 0);
+	attach_and_detach(other_consumer, AT(0), KEY(1, 1));
+	ck_assert_uint_eq(others.creates, 1);
+	ck_assert_int_eq(pindown_consumer_remove(other_consumer), PINDOWN_OK);
+	ck_assert_uint_eq(others.destroys, 1);
+}
+END_TEST
+
 /* ---- many --------------------------------------------------------------------------------- */
 
 START_TEST(many_objects_on_one_region_and_many_regions)
@@ -360,6 +404,7 @@ int main(void)
 
 	tcase_add_test(tc, an_object_is_made_once_and_found_again);
 	tcase_add_test(tc, each_key_has_an_object_of_its_own);
+	tcase_add_test(tc, keys_with_one_hash_have_an_object_each);
 	tcase_add_test(tc, cached_only_makes_nothing);
 	tcase_add_test(tc, attaching_to_a_region_that_is_held);
 	tcase_add_test(tc, a_hit_makes_no_system_call);
@@ -371,6 +416,7 @@ int main(void)
 	tcase_add_test(tc, create_may_call_anything_but_for_itself);
 	tcase_add_test(tc, create_may_free_the_memory);
 	tcase_add_test(tc, create_may_remove_its_consumer);
+	tcase_add_test(tc, create_may_replace_its_consumer);
 	tcase_add_test(tc, many_objects_on_one_region_and_many_regions);
 	return run_suite(suite);
 }

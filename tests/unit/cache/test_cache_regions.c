@@ -458,11 +458,26 @@ START_TEST(a_recheck_looks_at_every_mapping)
 }
 END_TEST
 
+/* Then it is pinned like any other allocation. */
+START_TEST(pool_memory_of_an_unknown_piece)
+{
+	pindown_region *region;
+
+	fake_hides_pieces = true;
+	fake_alloc(BASE, MIB(2), FAKE_POOL);
+	region = must_get(BASE + KIB(128), 1);
+	ck_assert_uint_eq(pindown_region_pin_base(region), BASE);
+	ck_assert_uint_eq(pindown_region_pin_length(region), MIB(2));
+	pindown_put(region);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: where regions lie");
 	TCase *tc = cache_case(suite, "rounding and neighbours");
 
+	tcase_add_test(tc, pool_memory_of_an_unknown_piece);
 	tcase_add_test(tc, a_pin_covers_whole_pages);
 	tcase_add_test(tc, a_pin_covers_both_ends_of_an_odd_allocation);
 	tcase_add_test(tc, neighbours_are_regions_of_their_own);

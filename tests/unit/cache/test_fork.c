@@ -9,8 +9,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/socket.h>
 
+#include "cache/base/thread.h"
 #include "cache/index.h"
 #include "tests/unit/support/fork_test.h"
 
@@ -273,6 +275,72 @@ START_TEST(a_child_that_is_told_late)
 }
 END_TEST
 
+static void evicts_small_ones(void *arg)
+{
+	pindown_region *region = NULL;
+	struct pindown_stats s;
+
+	(void)arg;
+	for (unsigned i = 4; i < 8; i++) {
+		EXPECT(pindown_get(AT(i), 1, 0, &region) == PINDOWN_OK);
+		pindown_put(region);
+	}
+	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
+	EXPECT(s.evictions == 2 && s.regions == 2);
+}
+
+static void *stripe_of_a_thread(void *arg)
+{
+	pindown_region *region = NULL;
+
+	if (pindown_get(AT(0), 1, 0, &region) != PINDOWN_OK)
+		return NULL;
+	*(uint32_t *)arg = pdn_self()->stripe;
+	pindown_put(region);
+	return arg;
+}
+
+/* Its first thread keeps its record, and the place for its holds, which no other thread takes. */
+static void counts_for_itself(void *arg)
+{
+	uint32_t stripe = PDN_STRIPE_SHARED;
+	struct pindown_stats s;
+	pthread_t thread;
+
+	(void)arg;
+	EXPECT(stripe_of_a_thread(&stripe));
+	EXPECT(stripe_of_a_thread(&stripe));
+	EXPECT(stripe != PDN_STRIPE_SHARED);
+	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
+	EXPECT(s.misses == 1 && s.hits == 1);
+	for (unsigned i = 0; i < 3; i++) {
+		EXPECT(pthread_create(&thread, NULL, stripe_of_a_thread, &stripe) == 0);
+		EXPECT(pthread_join(thread, NULL) == 0);
+		EXPECT(stripe != PDN_STRIPE_SHARED && stripe != pdn_self()->stripe);
+	}
+}
+
+START_TEST(a_child_counts_for_itself)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	in_child(counts_for_itself, NULL);
+}
+END_TEST
+
+/* What its parent has evicted is larger than all that the child ever pins. */
+START_TEST(a_child_forgets_what_was_evicted)
+{
+	setenv("PINDOWN_MAX_REGIONS", "2", 1);
+	for (unsigned i = 0; i < 8; i++)
+		fake_alloc(AT(i), i < 4 ? MIB(8) : PAGE, FAKE_LINEAR);
+	for (unsigned i = 0; i < 4; i++)
+		get_and_put(AT(i), 1);
+	ck_assert_uint_eq(stats().evictions, 2);
+	in_child(evicts_small_ones, NULL);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork");
@@ -285,6 +353,8 @@ int main(void)
 	tcase_add_test(tc, a_childs_late_put_of_a_parents_region_is_ignored);
 	tcase_add_test(tc, a_child_starts_afresh);
 	tcase_add_test(tc, a_grandchild_starts_afresh);
+	tcase_add_test(tc, a_child_forgets_what_was_evicted);
+	tcase_add_test(tc, a_child_counts_for_itself);
 	tcase_add_test(tc, many_forks);
 	tcase_add_test(tc, a_program_that_is_executed_inherits_nothing);
 	tc = cache_case(suite, "told late");

@@ -63,6 +63,7 @@ static void must_not_read(uint64_t from, size_t bytes)
 static void read_all(void)
 {
 	must_read(0, 1);
+	must_read(5, 0);
 	must_read(5, 100);
 	must_read(0, 2 * page);
 	must_read(page - 1, 2);

@@ -63,8 +63,10 @@ static int attribute(const struct memory *m, int attr, void *data)
 		return FAKE_SUCCESS;
 	case ATTR_DEVICE_POINTER:
 	case ATTR_HOST_POINTER:
-	case ATTR_MAPPING_BASE_ADDR:
 		*(uint64_t *)data = m ? m->base : 0;
+		return FAKE_SUCCESS;
+	case ATTR_MAPPING_BASE_ADDR:
+		*(uint64_t *)data = m && !fake_hides_pieces ? m->base : 0;
 		return FAKE_SUCCESS;
 	case ATTR_RANGE_START_ADDR:
 		*(uint64_t *)data = m ? range_of(m, &ignored) : 0;

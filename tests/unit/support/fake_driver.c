@@ -30,6 +30,7 @@ uint64_t fake_space = UINT64_MAX;
 unsigned fake_swaps;
 bool fake_dmabuf_missing;
 uint64_t fake_reserved, fake_reserved_size;
+bool fake_hides_pieces;
 unsigned fake_pushes;
 
 __thread uint64_t fake_asked_last;

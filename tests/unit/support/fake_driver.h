@@ -70,6 +70,9 @@ uint64_t fake_id(uint64_t addr);    /* the buffer id alive there, 0 when none */
  */
 extern uint64_t fake_reserved, fake_reserved_size;
 
+/* The driver answers 0 where it is asked for the larger piece that an allocation was cut from. */
+extern bool fake_hides_pieces;
+
 /* How often cuCtxPushCurrent() made a context current. */
 extern unsigned fake_pushes;
 

@@ -8,6 +8,7 @@
  *	write=N     peer writes fail with this errno
  *	read=N      peer reads fail
  *	space=N     any write fails
+ *	parts       peer reads and writes move a part of what is asked for
  *	short       peer reads end early
  *	lost        peer reads bring nothing, but succeed
  *	hang        peer writes never end
@@ -34,6 +35,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+enum { PART = 1 << 20 };
 
 static bool is_nasty(const char *fault)
 {
@@ -162,6 +165,12 @@ int mincore(void *addr, size_t length, unsigned char *pages)
 	return 0;
 }
 
+/* How many bytes are moved at a time. */
+static size_t a_part_of(const void *bytes, size_t length)
+{
+	return is_peer(bytes) && is_nasty("parts") && length > PART ? PART : length;
+}
+
 ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
 {
 	if (nasty_errno("space") || (is_peer(bytes) && nasty_errno("write")))
@@ -172,7 +181,7 @@ ssize_t pwrite(int fd, const void *bytes, size_t length, off_t offset)
 		_exit(1);
 	while (is_peer(bytes) && is_nasty("hang"))
 		pause();
-	return syscall(SYS_pwrite64, fd, bytes, length, offset);
+	return syscall(SYS_pwrite64, fd, bytes, a_part_of(bytes, length), offset);
 }
 
 ssize_t pread(int fd, void *bytes, size_t length, off_t offset)
@@ -183,5 +192,5 @@ ssize_t pread(int fd, void *bytes, size_t length, off_t offset)
 		return 0;
 	if (is_peer(bytes) && is_nasty("lost"))
 		return (ssize_t)length;
-	return syscall(SYS_pread64, fd, bytes, length, offset);
+	return syscall(SYS_pread64, fd, bytes, a_part_of(bytes, length), offset);
 }

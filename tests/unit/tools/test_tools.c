@@ -252,6 +252,62 @@ START_TEST(a_clock_for_each_event)
 }
 END_TEST
 
+/* What is written down as the trace of this test. */
+static void replace_by(const struct made *other)
+{
+	ck_assert_int_eq(ftruncate(fd, 0), 0);
+	write_at(other->bytes, other->size, 0);
+	made.size = other->size;
+}
+
+/* The events have the number of a stack, and the file has no stack at all. */
+START_TEST(a_stack_that_is_nowhere)
+{
+	static const char calls[] = "cuMemAlloc_v2";
+	struct made other;
+
+	made_begin(&other, 1, BEGAN_NS);
+	made_info(&other, PDN_INFO_CALLS, calls, sizeof(calls));
+	made_chunk(&other, 0, 0, 1, BEGAN_NS);
+	other.stack = 7;
+	made_call(&other, 0, 0x7f0000000000, 65536, 0, 0, BEGAN_NS, BEGAN_NS);
+	made_end(&other, BEGAN_NS + 1);
+	replace_by(&other);
+	ck_assert_uint_eq(read_all(), 1);
+	report_all();
+	made_free(&other);
+}
+END_TEST
+
+/* A record with eight bytes of a name is refused if it says that the name has more. */
+START_TEST(a_name_longer_than_its_record)
+{
+	const struct pdn_trace_region what = {.addr = 0x7f0000000000, .size = 65536};
+	char *names[] = {path};
+	struct made other;
+
+	for (unsigned length = 8; length <= 9; length++) {
+		struct reader *reader;
+		struct event event;
+
+		made_begin(&other, 1, BEGAN_NS);
+		made_chunk(&other, 0, 0, 1, BEGAN_NS);
+		made_note(&other, PDN_EV_HELD, &what, "eight by", BEGAN_NS);
+		/* The last byte of its second word; it has six more. */
+		other.bytes[other.at - 6 * 8 - 1] = (unsigned char)length;
+		made_end(&other, BEGAN_NS + 1);
+		replace_by(&other);
+		reader = reader_open(names, 1);
+		ck_assert_ptr_nonnull(reader);
+		while (reader_next(reader, &event))
+			;
+		ck_assert_int_eq(reader_damaged(reader), length > 8);
+		reader_close(reader);
+		made_free(&other);
+	}
+}
+END_TEST
+
 /* Every call began before all other events, so all are out of order in their chunks. */
 START_TEST(all_began_first)
 {
@@ -508,6 +564,8 @@ int main(void)
 	tcase_add_loop_test(hostile, words_replaced, 0, sizeof(words) / sizeof(words[0]));
 	tcase_add_loop_test(hostile, noise, 0, 4);
 	tcase_add_test(hostile, a_clock_for_each_event);
+	tcase_add_test(hostile, a_stack_that_is_nowhere);
+	tcase_add_test(hostile, a_name_longer_than_its_record);
 	tcase_add_test(hostile, all_began_first);
 	tcase_add_loop_test(hostile, changed_while_reading, 0, 3);
 	tcase_add_test(hostile, a_number_used_again);

@@ -224,6 +224,25 @@ START_TEST(another_file_is_there)
 }
 END_TEST
 
+/* What another user may have put in its place is not followed, wherever it leads. */
+START_TEST(a_link_to_the_file_is_there)
+{
+	char moved[300];
+	int child;
+
+	write_and_end_so(0, &child);
+	snprintf(moved, sizeof(moved), "%s.moved", own_name(child, ""));
+	ck_assert_int_eq(rename(own_name(child, ""), moved), 0);
+	ck_assert_int_eq(symlink(moved, own_name(child, "")), 0);
+	pdn_journal_rescue();
+	ck_assert_uint_eq(journals_of(child), 1);
+	unlink(own_name(child, ""));
+	unlink(moved);
+	pdn_journal_rescue();
+	ck_assert_uint_eq(journals_of(child), 0);
+}
+END_TEST
+
 /* What was cut off does not come back. */
 START_TEST(the_file_was_cut)
 {
@@ -741,9 +760,10 @@ int main(void)
 	tcase_add_loop_test(ends_case, the_next_process_saves, 0, sizeof(ends) / sizeof(ends[0]));
 	add_case(suite, "saving",
 		 (const TTest *const[]){no_room_to_save_in, the_file_is_gone, another_file_is_there,
-					the_file_was_cut, the_file_is_elsewhere,
-					a_living_process_is_left_alone, a_chunk_behind_a_hole,
-					a_record_under_way, the_file_has_more_by_now,
-					a_journal_that_lies, without_shared_memory, NULL});
+					a_link_to_the_file_is_there, the_file_was_cut,
+					the_file_is_elsewhere, a_living_process_is_left_alone,
+					a_chunk_behind_a_hole, a_record_under_way,
+					the_file_has_more_by_now, a_journal_that_lies,
+					without_shared_memory, NULL});
 	return run_suite(suite);
 }

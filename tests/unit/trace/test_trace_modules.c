@@ -108,6 +108,28 @@ START_TEST(functions_are_named)
 }
 END_TEST
 
+/* The first part of a program that is not position-independent says where it is. */
+START_TEST(a_program_with_an_address_of_its_own)
+{
+	const struct {
+		Elf64_Ehdr header;
+		Elf64_Phdr part[2];
+	} file = {.header = {.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64},
+			     .e_phoff = sizeof(Elf64_Ehdr),
+			     .e_phentsize = sizeof(Elf64_Phdr),
+			     .e_phnum = 2},
+		  .part = {{.p_type = PT_LOAD, .p_vaddr = 0x400abc},
+			   {.p_type = PT_GNU_EH_FRAME, .p_vaddr = 0x401234, .p_memsz = 8}}};
+	struct pdn_module module = {.begin = (uint64_t)(uintptr_t)&file};
+	struct identity identity = {.length = 0};
+
+	read_headers(&module, &identity);
+	ck_assert_uint_eq(module.bias, module.begin - 0x400000);
+	ck_assert_uint_eq(module.index, module.begin + 0x1234);
+	ck_assert_uint_eq(module.index_bytes, 8);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("modules of stacks");
@@ -117,5 +139,6 @@ int main(void)
 	tcase_add_test(tc, no_thread_waits_for_itself);
 	tcase_add_test(tc, a_thread_that_reads_for_ever_is_not_waited_for);
 	tcase_add_test(tc, functions_are_named);
+	tcase_add_test(tc, a_program_with_an_address_of_its_own);
 	return run_suite(suite);
 }

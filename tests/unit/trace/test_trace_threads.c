@@ -234,6 +234,21 @@ START_TEST(a_child_has_its_own_file)
 }
 END_TEST
 
+/* A program may fork in a handler that runs at its exit. */
+START_TEST(a_child_of_one_that_has_ended_its_trace)
+{
+	int child;
+
+	pdn_trace_open();
+	call_at(0);
+	pdn_trace_close();
+	ck_assert_int_eq(in_child(trace_in_child, &child), 0);
+	read_back(own_name(child, ""));
+	ck_assert_uint_eq(event_count, 10000);
+	ck_assert_uint_ne(read_header(own_name(child, "")).end.ticks, 0);
+}
+END_TEST
+
 static void do_nothing_in_child(void)
 {
 	pdn_fork_child();
@@ -366,6 +381,7 @@ int main(void)
 					NULL});
 	add_case(suite, "fork",
 		 (const TTest *const[]){a_child_has_its_own_file,
+					a_child_of_one_that_has_ended_its_trace,
 					a_child_that_does_nothing_has_none, children_of_children,
 					forks_while_others_write, NULL});
 	return run_suite(suite);

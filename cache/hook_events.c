@@ -147,6 +147,13 @@ static pdn_guard __attribute__((noinline)) end_if_found(uint64_t addr, uint32_t 
 	return guard;
 }
 
+/* Something may be pending: is it, or any region, in [begin, end)? */
+static pdn_guard __attribute__((noinline))
+end_if_any(uint64_t begin, uint64_t end, enum pindown_reason reason, pdn_guard guard)
+{
+	return nothing_in(begin, end) ? guard : end_range_anew(begin, end, reason, guard);
+}
+
 static pdn_guard __attribute__((noinline))
 end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 {
@@ -156,16 +163,9 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 
 	PDN_POINT(FREE_GUARDED, addr);
 	/* Objects on a region that was replaced by another one do not depend on the index. */
-	if (!pdn_awaits_reuse() && nothing_in(addr, end))
-		return guard;
-	return end_range_anew(addr, end, reason, guard);
-}
-
-/* Something is pending: is it anything that concerns the allocation that holds addr? */
-static pdn_guard __attribute__((noinline))
-end_pending(uint64_t addr, enum pindown_reason reason, pdn_guard guard)
-{
-	return nothing_in(addr, addr) ? guard : end_range_anew(addr, addr, reason, guard);
+	if (pdn_awaits_reuse())
+		return end_range_anew(addr, end, reason, guard);
+	return end_if_any(addr, end, reason, guard);
 }
 
 /* All calls are tail calls: the compiler has no registers to save for them. */
@@ -182,7 +182,7 @@ static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 	PDN_POINT(FREE_GUARDED, addr);
 	seq = pdn_index_read_begin();
 	if (__builtin_expect(any_pending(), 0))
-		return end_pending(addr, reason, guard);
+		return end_if_any(addr, addr, reason, guard);
 	PDN_POINT(FREE_LOOKING, addr);
 	found = pdn_index_peek(addr);
 	if (found)

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include "cache/base/stripes.h"
 #include "cache/base/thread.h"
 #include "cache/index.h"
 #include "tests/unit/support/fork_test.h"

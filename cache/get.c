@@ -110,7 +110,7 @@ static bool passes_check(struct pdn_thread *self, struct pindown_region *region)
 	pdn_count(&self->counters->tag_checks);
 	/*
 	 * The region may have ended during the comparison: then do not return it. Pairs with
-	 * set_state().
+	 * pdn_region_set_state().
 	 */
 	if (truth == PDN_TRUE &&
 	    pdn_state_is_live(__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_SEQ_CST)))

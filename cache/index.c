@@ -332,7 +332,8 @@ void pdn_index_reset(void)
 {
 	memset(pdn_index_root, 0, sizeof(pdn_index_root));
 	pdn_nodes_reset();
-	pdn_index_seq = 0;
+	/* What was found before is not true again after as many changes as there were. */
+	pdn_index_seq = (pdn_index_seq | 1) + 1;
 }
 
 /* ---- readers ------------------------------------------------------------------------------ */

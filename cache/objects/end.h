@@ -10,7 +10,7 @@
 #include "cache/pindown.h"
 
 /*
- * First of store, barrier, load of the holds. Pairs with hold_object() in attach.c, which loads the
+ * Lock held. First of store, barrier, load of the holds. Pairs with hold_object() in attach.c, which loads the
  * state and then holds within an announcement, and with pindown_detach(), which drops the hold and
  * then loads the state.
  */
@@ -40,7 +40,7 @@ void pdn_objects_let_readers_pass(void);
 /* Are held objects destroyed, too, when a region ends for this reason? */
 bool pdn_objects_are_revoked_for(enum pindown_reason reason);
 
-/* A worker of 0 means that the object's thread has ended in a callback. */
+/* Lock held. A worker of 0 means that the object's thread has ended in a callback. */
 static inline bool pdn_object_is_another_threads(const struct pindown_object *object, uint32_t me)
 {
 	return object->worker && object->worker != me;

@@ -643,7 +643,6 @@ START_TEST(a_window_replaces_those_that_it_overlaps)
 }
 END_TEST
 
-/* The free names only the beginning of the allocation, where nothing was pinned. */
 /* Half of a window fits, and is pinned. */
 START_TEST(a_window_shrinks_by_half_for_space)
 {
@@ -661,6 +660,7 @@ START_TEST(a_window_shrinks_by_half_for_space)
 }
 END_TEST
 
+/* The free names only the beginning of the allocation, where nothing was pinned. */
 START_TEST(objects_on_a_replaced_window_end_with_the_allocation)
 {
 	setenv("PINDOWN_HELD", "revoke", 1);

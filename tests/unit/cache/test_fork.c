@@ -315,6 +315,7 @@ static void counts_for_itself(void *arg)
 	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
 	EXPECT(s.misses == 1 && s.hits == 1);
 	for (unsigned i = 0; i < 3; i++) {
+		stripe = PDN_STRIPE_SHARED;
 		EXPECT(pthread_create(&thread, NULL, stripe_of_a_thread, &stripe) == 0);
 		EXPECT(pthread_join(thread, NULL) == 0);
 		EXPECT(stripe != PDN_STRIPE_SHARED && stripe != pdn_self()->stripe);

@@ -177,6 +177,28 @@ START_TEST(after_a_trim_it_starts_afresh)
 }
 END_TEST
 
+/* A child begins again in the middle of a look of its parent's. */
+START_TEST(what_was_found_before_a_reset_is_not_true_after_it)
+{
+	struct pdn_hint hint;
+
+	for (unsigned changes = 1; changes < 4; changes++) {
+		for (uint32_t i = 1; i <= changes; i++)
+			ck_assert(pdn_index_insert(i, BASE + MIB(2) * i, BASE + MIB(2) * (i + 1)));
+		hint = pdn_index_hint(BASE + MIB(2));
+		ck_assert_uint_eq(hint.number, 1);
+		ck_assert(pdn_index_unchanged(hint.seq));
+		pdn_index_reset();
+		ck_assert(!pdn_index_unchanged(hint.seq));
+		for (uint32_t i = 1; i <= changes; i++) {
+			ck_assert(pdn_index_insert(i, BASE + MIB(2) * i, BASE + MIB(2) * (i + 1)));
+			ck_assert(!pdn_index_unchanged(hint.seq));
+		}
+		pdn_index_reset();
+	}
+}
+END_TEST
+
 START_TEST(a_range_beyond_all_addresses_is_refused)
 {
 	uint64_t at = PDN_ADDRESS_LIMIT;
@@ -225,6 +247,7 @@ int main(void)
 	tcase_add_test(tc, small_regions_close_together);
 	tcase_add_test(tc, regions_of_all_sizes);
 	tcase_add_test(tc, after_a_trim_it_starts_afresh);
+	tcase_add_test(tc, what_was_found_before_a_reset_is_not_true_after_it);
 	tcase_add_test(tc, a_range_beyond_all_addresses_is_refused);
 	tcase_add_test(tc, thousands_of_shared_pages);
 	return run_suite(suite);

@@ -187,6 +187,35 @@ START_TEST(every_region_that_was_held_is_found)
 }
 END_TEST
 
+/* All that were held are idle now, and one of them is of the other device. */
+START_TEST(the_one_of_another_device_is_found_among_all_that_were_held)
+{
+	const unsigned many = 20;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	for (unsigned its = 0; its < many; its++) {
+		bool found;
+
+		make_regions(0, its, true);
+		fake_alloc_in(AT(its), PAGE, FAKE_LINEAR, FAKE_CONTEXT, 1, NULL);
+		held[its] = must_get(AT(its), 1);
+		make_regions(its + 1, many, true);
+		evict_none();
+		let_go(0, many);
+		victims = (struct pdn_victims){0};
+		pdn_lock();
+		found = pdn_evict_one(&victims, 1);
+		pdn_unlock();
+		ck_assert_msg(found, "it was not found as number %u", its);
+		pdn_victims_dispatch(&victims);
+		ck_assert(!is_cached(AT(its), 1));
+		ck_assert_int_eq(pindown_flush(), many - 1);
+		for (unsigned i = 0; i < many; i++)
+			fake_free(AT(i));
+	}
+}
+END_TEST
+
 /* They count as before: for budgets, for a flush, for ends by context. */
 START_TEST(what_was_held_is_still_there)
 {
@@ -208,6 +237,7 @@ int main(void)
 
 	tcase_add_test(tc, a_region_that_was_held_goes_when_it_is_its_turn);
 	tcase_add_test(tc, every_region_that_was_held_is_found);
+	tcase_add_test(tc, the_one_of_another_device_is_found_among_all_that_were_held);
 	tcase_add_test(tc, what_was_held_is_still_there);
 	if (CAN_STEP) {
 		tc = cache_case(suite, "instructions");

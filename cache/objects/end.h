@@ -10,9 +10,9 @@
 #include "cache/pindown.h"
 
 /*
- * Lock held. First of store, barrier, load of the holds. Pairs with hold_object() in attach.c, which loads the
- * state and then holds within an announcement, and with pindown_detach(), which drops the hold and
- * then loads the state.
+ * Lock held. First of store, barrier, load of the holds. Pairs with hold_object() in attach.c,
+ * which loads the state and then holds within an announcement, and with pindown_detach(), which
+ * drops the hold and then loads the state.
  */
 static inline void pdn_object_set_state(struct pindown_object *object, enum pdn_object_state state)
 {

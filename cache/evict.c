@@ -200,11 +200,12 @@ static bool evict_idle(struct pdn_victims *victims, int device)
 
 bool __attribute__((cold)) pdn_evict_looked(struct pdn_victims *victims, int device)
 {
-	uint32_t all = pdn_live[PDN_HELD].queue.count;
+	uint32_t all;
 
 	if (evict_idle(victims, device))
 		return true;
-	/* Those that come back leave the queue: it gets shorter meanwhile. */
+	/* What was met in use has come to the others by now. Those that come back leave them. */
+	all = pdn_live[PDN_HELD].queue.count;
 	for (uint32_t looked = 0; looked < all; looked += HELD_LOOKS)
 		if (pdn_evict_look(device) && evict_idle(victims, device))
 			return true;

@@ -216,6 +216,27 @@ START_TEST(the_one_of_another_device_is_found_among_all_that_were_held)
 }
 END_TEST
 
+/* Many more are met in use before those that were held are looked at. */
+START_TEST(an_idle_one_is_found_beside_many_that_are_newly_held)
+{
+	const unsigned many = 20, more = 60;
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	for (unsigned its = 0; its < many; its++) {
+		make_regions(0, many, true);
+		evict_none();
+		let_go(its, its + 1);
+		make_regions(many, more, true);
+		evict_one(its);
+		let_go(0, its);
+		let_go(its + 1, more);
+		ck_assert_int_eq(pindown_flush(), more - 1);
+		for (unsigned i = 0; i < more; i++)
+			fake_free(AT(i));
+	}
+}
+END_TEST
+
 /* They count as before: for budgets, for a flush, for ends by context. */
 START_TEST(what_was_held_is_still_there)
 {
@@ -238,6 +259,7 @@ int main(void)
 	tcase_add_test(tc, a_region_that_was_held_goes_when_it_is_its_turn);
 	tcase_add_test(tc, every_region_that_was_held_is_found);
 	tcase_add_test(tc, the_one_of_another_device_is_found_among_all_that_were_held);
+	tcase_add_test(tc, an_idle_one_is_found_beside_many_that_are_newly_held);
 	tcase_add_test(tc, what_was_held_is_still_there);
 	if (CAN_STEP) {
 		tc = cache_case(suite, "instructions");

@@ -12,7 +12,6 @@
 #include "cache/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
-#include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/notify.h"
 #include "cache/base/test_point.h"
@@ -204,7 +203,7 @@ bool __attribute__((cold)) pdn_evict_looked(struct pdn_victims *victims, int dev
 
 	if (evict_idle(victims, device))
 		return true;
-	/* What was met in use has come to the others by now. Those that come back leave them. */
+	/* Not earlier: evict_idle() adds regions to the queue. The loop takes some off. */
 	all = pdn_live[PDN_HELD].queue.count;
 	for (uint32_t looked = 0; looked < all; looked += HELD_LOOKS)
 		if (pdn_evict_look(device) && evict_idle(victims, device))

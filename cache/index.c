@@ -332,7 +332,7 @@ void pdn_index_reset(void)
 {
 	memset(pdn_index_root, 0, sizeof(pdn_index_root));
 	pdn_nodes_reset();
-	/* What was found before is not true again after as many changes as there were. */
+	/* Not 0: a hint of the parent's must not match again after as many changes here. */
 	pdn_index_seq = (pdn_index_seq | 1) + 1;
 }
 

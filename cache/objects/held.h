@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What is said of registrations that the program holds although their memory has ended. */
+/* Reports registrations that the program still holds when their memory has ended. */
 #ifndef PDN_HELD_H
 #define PDN_HELD_H
 

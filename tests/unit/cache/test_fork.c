@@ -330,7 +330,7 @@ START_TEST(a_child_counts_for_itself)
 }
 END_TEST
 
-/* What its parent has evicted is larger than all that the child ever pins. */
+/* The parent has evicted more bytes than the child ever pins. */
 START_TEST(a_child_forgets_what_was_evicted)
 {
 	setenv("PINDOWN_MAX_REGIONS", "2", 1);

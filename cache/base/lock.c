@@ -103,17 +103,32 @@ static inline bool take_if_free(uint32_t *word)
 #define SPINS_SAID     50u
 
 /*
+ * The turns between two looks, which become twice as many up to the second number. A thread that
+ * took the lock at the first moment at which it is free would get it between two steps of the
+ * other's pin or end, and with it, line after line, everything that is changed under the lock. That
+ * takes the processors longer than the changes do. So the other is left to go on for a while.
+ */
+#define REST_AT_FIRST 32u
+#define REST_AT_MOST  256u
+
+/*
  * Sequentially consistent: behind say_that_it_is_awaited() the look must not come before it, as it
  * could on arm64 otherwise.
  */
 static bool spins_for(uint32_t *word, unsigned turns)
 {
-	for (unsigned i = 0; i < turns; i++) {
+	unsigned spun = 0, rest = REST_AT_FIRST;
+
+	for (;;) {
 		if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == FREE && take_if_free(word))
 			return true;
-		relax();
+		if (spun >= turns)
+			return false;
+		for (unsigned i = 0; i < rest; i++)
+			relax();
+		spun += rest;
+		rest = rest < REST_AT_MOST ? 2 * rest : rest;
 	}
-	return false;
 }
 
 /* Sequentially consistent, here and below: pairs with let_go() and wake_one(). */

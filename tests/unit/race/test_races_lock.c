@@ -131,6 +131,52 @@ START_TEST(a_thread_that_looks_again_spins_for_less)
 }
 END_TEST
 
+/* ---- a lock that is free for a moment, between two steps of another thread's work ---- */
+
+enum { MOMENT = 40 }; /* instructions: some of a look and of the next, and a few between */
+
+static unsigned free_from, left_alone;
+
+static void free_for_a_moment(unsigned instruction)
+{
+	if (instruction == free_from)
+		*lock = 0;
+	if (instruction == free_from + MOMENT) {
+		left_alone += !*lock;
+		*lock = 1;
+	}
+}
+
+static void take_now_or_after_two_sleeps(void)
+{
+	sleeps = 0;
+	*lock = 1;
+	is_played = true;
+	step_from_here();
+	pdn_lock();
+	step_to_here();
+	is_played = false;
+	pdn_unlock();
+}
+
+/* All moments are before the first sleep, to which it takes some thousand instructions. */
+START_TEST(a_thread_that_spins_looks_seldom)
+{
+	enum { MOMENTS = 40 };
+
+	error_of_first_sleep = 0;
+	steps_before_sleep = true;
+	left_alone = 0;
+	for (unsigned i = 0; i < MOMENTS; i++) {
+		free_from = 100 + 60 * i;
+		look_at_each(take_now_or_after_two_sleeps, free_for_a_moment);
+	}
+	printf("of %u moments the thread missed %u\n", MOMENTS, left_alone);
+	ck_assert_uint_ge(left_alone, MOMENTS / 2);
+	ck_assert_uint_lt(left_alone, MOMENTS);
+}
+END_TEST
+
 /* ---- a lock that is taken again at once ---- */
 
 static bool was_taken;
@@ -189,6 +235,7 @@ int main(void)
 	tcase_add_test(tc, a_woken_thread_tries_before_it_says_that_the_lock_is_awaited);
 	tcase_add_test(tc, a_thread_spins_before_it_sleeps);
 	tcase_add_test(tc, a_thread_that_looks_again_spins_for_less);
+	tcase_add_test(tc, a_thread_that_spins_looks_seldom);
 	tcase_add_test(tc, a_lock_that_is_taken_again_is_left_to_the_next);
 	return run_stepped_suite(suite);
 }

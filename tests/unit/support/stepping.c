@@ -29,6 +29,7 @@ static struct {
 	struct worker other;
 	/* runs in place of the other thread; NULL: the other thread runs */
 	void (*in_handler)(void);
+	void (*at_each)(unsigned); /* or NULL */
 } turn;
 
 #if CAN_STEP
@@ -76,6 +77,8 @@ static void trapped(int signal, siginfo_t *info, void *context)
 
 	(void)signal, (void)info;
 	turn.calls += turn.on && makes_system_call(context);
+	if (turn.on && turn.at_each)
+		turn.at_each(turn.at);
 	if (turn.on && turn.at++ == turn.target) {
 		ucontext_t *interrupted = context;
 
@@ -203,6 +206,16 @@ unsigned count_instructions(void (*stepped)(void))
 	turn.target = UINT_MAX;
 	stepped();
 	return turn.at;
+}
+
+unsigned look_at_each(void (*stepped)(void), void (*at_each)(unsigned))
+{
+	unsigned length;
+
+	turn.at_each = at_each;
+	length = count_instructions(stepped);
+	turn.at_each = NULL;
+	return length;
 }
 
 unsigned count_system_calls(void (*stepped)(void))

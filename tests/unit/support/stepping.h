@@ -64,6 +64,9 @@ void run_race_in_handler(const char *name, const struct race *race, unsigned tur
 /* How many instructions `stepped` executes between step_from_here() and step_to_here(). */
 unsigned count_instructions(void (*stepped)(void));
 
+/* The same; before each of them, `at_each` is called with its number, from a signal handler. */
+unsigned look_at_each(void (*stepped)(void), void (*at_each)(unsigned));
+
 /* And how many system calls it makes there. */
 unsigned count_system_calls(void (*stepped)(void));
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The cost of threads: what came and went, however it ended, costs nothing from then on, and a
- * thread gets hold counts of its own while others have theirs. Counted in records that are walked,
- * and in instructions.
+ * The cost of threads: what came and went, however it ended, costs nothing from then on. Counted in
+ * records that are walked, and in instructions. Their hold counts: test_scale_holds.c.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,13 +17,9 @@
 #include "cache/base/thread.h"
 #include "cache/region.h"
 #include "tests/unit/support/cache_test.h"
-#include "tests/unit/support/refuse.h"
+#include "tests/unit/support/crowd.h"
 #include "tests/unit/support/stepping.h"
 #include "tests/unit/support/syscalls.h"
-
-#define AT(i) (BASE + MIB(2) * (i))
-#define MANY  300u
-#define CROWD 1100u /* their records are in 18 blocks */
 
 /* Its runtime waits for threads to end in its own way. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -85,55 +80,8 @@ START_TEST(a_signal_in_the_first_call_of_all)
 }
 END_TEST
 
-/* ---- threads that are all there at once ---- */
-
-static struct gate here, may_go[CROWD];
-static struct worker workers[CROWD];
-
-static void get_and_stay(void *arg)
-{
-	get_and_put(AT(0), 1);
-	gate_open(&here);
-	gate_wait(arg);
-}
-
-static void start(unsigned from, unsigned to)
-{
-	for (unsigned i = from; i < to; i++) {
-		worker_start(&workers[i], get_and_stay, &may_go[i]);
-		gate_wait(&here);
-	}
-}
-
-static void end(unsigned from, unsigned to)
-{
-	for (unsigned i = from; i < to; i++)
-		gate_open(&may_go[i]);
-	for (unsigned i = from; i < to; i++)
-		worker_join(&workers[i]);
-}
-
-static void begin(void)
-{
-	gate_init(&here);
-	for (unsigned i = 0; i < CROWD; i++)
-		gate_init(&may_go[i]);
-	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
-	fake_alloc(AT(1), PAGE, FAKE_LINEAR);
-}
-
 static void nothing(void)
 {
-}
-
-/* A few at each pin. */
-static void move_orphans(void)
-{
-	for (unsigned i = 0; i < PDN_STRIPES / 16; i++) {
-		get_and_put(AT(1), 1);
-		pindown_invalidate(AT(1), PAGE);
-	}
-	ck_assert_uint_eq(pdn_stripe_orphans, 0);
 }
 
 static void step_pin_and_flush(void)
@@ -146,16 +94,16 @@ static void step_pin_and_flush(void)
 
 START_TEST(records_of_threads_that_ended_are_not_walked)
 {
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
-	start(0, MANY);
+	crowd_start(0, MANY);
 	ck_assert_uint_eq(walked(), 1 + MANY);
-	end(0, MANY);
+	crowd_end(0, MANY);
 	ck_assert_uint_eq(walked(), 1);
 	ck_assert_uint_eq(stats().hits, MANY);
-	start(0, 7);
+	crowd_start(0, 7);
 	ck_assert_uint_eq(walked(), 8);
-	end(0, 7);
+	crowd_end(0, 7);
 	ck_assert_uint_eq(stats().hits, MANY + 7);
 	ck_assert_uint_eq(stats().misses, 1);
 }
@@ -164,11 +112,11 @@ END_TEST
 /* A thread that came late has a record with a high number, which the walk finds at once. */
 START_TEST(one_that_lives_on_does_not_keep_the_others)
 {
-	begin();
-	start(0, MANY);
-	end(0, MANY - 1);
+	crowd_begin();
+	crowd_start(0, MANY);
+	crowd_end(0, MANY - 1);
 	ck_assert_uint_eq(walked(), 1 + (pdn_self_tls != NULL));
-	end(MANY - 1, MANY);
+	crowd_end(MANY - 1, MANY);
 }
 END_TEST
 
@@ -176,12 +124,12 @@ START_TEST(a_pin_and_an_invalidation_after_many_threads)
 {
 	unsigned before, after;
 
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
 	before = fewest_instructions(step_pin_and_flush);
-	start(0, CROWD);
-	end(0, CROWD);
-	move_orphans();
+	crowd_start(0, CROWD);
+	crowd_end(0, CROWD);
+	crowd_move_orphans();
 	after = fewest_instructions(step_pin_and_flush);
 	printf("instructions of a pin and its end: %u; after %u threads: %u\n", before, CROWD,
 	       after);
@@ -198,17 +146,17 @@ START_TEST(a_pin_and_an_invalidation_beside_many_threads)
 	const unsigned idle = 63, each = HAS_SANITIZER ? 120 : 40; /* its checks count, too */
 	unsigned before, beside;
 
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
-	start(0, 1);
+	crowd_start(0, 1);
 	before = fewest_instructions(step_pin_and_flush);
-	start(1, 1 + idle);
+	crowd_start(1, 1 + idle);
 	beside = fewest_instructions(step_pin_and_flush);
 	printf("instructions of a pin and its end: %u; beside %u more threads: %u\n", before, idle,
 	       beside);
 	/* Its announcement is looked at, and its hold count. */
 	ck_assert_uint_le(beside, before + each * idle);
-	end(0, 1 + idle);
+	crowd_end(0, 1 + idle);
 }
 END_TEST
 
@@ -231,21 +179,21 @@ static unsigned that_free(void)
 
 START_TEST(threads_that_never_free_have_no_guards)
 {
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
-	start(0, 100);
+	crowd_start(0, 100);
 	ck_assert_uint_eq(that_free(), 0);
 	for (unsigned i = 100; i < 110; i++) {
-		worker_start(&workers[i], free_and_stay, &may_go[i]);
-		gate_wait(&here);
+		worker_start(&crowd[i], free_and_stay, &crowd_may_go[i]);
+		gate_wait(&crowd_here);
 	}
 	ck_assert_uint_eq(that_free(), 10);
 	ck_assert_uint_eq(walked(), 111);
-	end(100, 110);
+	crowd_end(100, 110);
 	ck_assert_uint_eq(that_free(), 0);
-	start(100, 110); /* in records of those */
+	crowd_start(100, 110); /* in records of those */
 	ck_assert_uint_eq(that_free(), 0);
-	end(0, 110);
+	crowd_end(0, 110);
 }
 END_TEST
 
@@ -256,8 +204,8 @@ static void come_and_stay(void *arg)
 {
 	(void)arg;
 	pdn_self();
-	gate_open(&here);
-	gate_wait(&may_go[MANY]);
+	gate_open(&crowd_here);
+	gate_wait(&crowd_may_go[MANY]);
 }
 
 static void exit_in_steps(void *arg)
@@ -286,7 +234,7 @@ static void leave_a_block_empty(void)
 {
 	pthread_t thread;
 
-	ck_assert_int_eq(pthread_create(&thread, NULL, come_and_go_in_steps, &here), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, come_and_go_in_steps, &crowd_here), 0);
 	ck_assert_int_eq(pthread_join(thread, NULL), 0);
 }
 
@@ -295,7 +243,7 @@ static struct worker newcomer;
 static void come(void)
 {
 	worker_start(&newcomer, come_and_stay, NULL);
-	gate_wait(&here);
+	gate_wait(&crowd_here);
 	walked_by_newcomer = walked();
 }
 
@@ -306,7 +254,7 @@ static void check_newcomer(void)
 	ck_assert_uint_eq(walked(), 65); /* this thread, 63 that stay, and the newcomer */
 	ck_assert_uint_ge(walked_by_newcomer, 65);
 	walked_by_newcomer = 0;
-	gate_open(&may_go[MANY]);
+	gate_open(&crowd_may_go[MANY]);
 	worker_join(&newcomer);
 	ck_assert_uint_eq(walked(), 64);
 }
@@ -315,12 +263,12 @@ START_TEST(a_block_that_becomes_empty_as_a_thread_comes)
 {
 	static const struct race race = {nothing, leave_a_block_empty, come, check_newcomer};
 
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
 	ck_assert_int_eq(pthread_key_create(&behind_pindowns, exit_to_here), 0);
-	start(0, 63); /* the first block is full */
+	crowd_start(0, 63); /* the first block is full */
 	run_race("the last of a block against a newcomer", &race, 400);
-	end(0, 63);
+	crowd_end(0, 63);
 }
 END_TEST
 
@@ -371,7 +319,7 @@ static unsigned walked_after(void *(*run)(void *))
 {
 	pthread_t thread;
 
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
 	ck_assert_int_eq(pthread_key_create(&key, get_at_the_end), 0);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -414,9 +362,9 @@ START_TEST(threads_that_a_child_does_not_have)
 	int status;
 	pid_t child;
 
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
-	start(0, 100);
+	crowd_start(0, 100);
 	child = fork();
 	if (child == 0) {
 		struct pindown_stats now;
@@ -427,7 +375,7 @@ START_TEST(threads_that_a_child_does_not_have)
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
-	end(0, 100);
+	crowd_end(0, 100);
 }
 END_TEST
 
@@ -455,7 +403,7 @@ static void hand_record_over(void)
 	uint32_t tid = asked_about;
 
 	asked_about = 0;
-	end(0, 1);
+	crowd_end(0, 1);
 	wait_until_gone(tid);
 	worker_start(&heir, inherit, &heir_may_go);
 	gate_wait(&heir_is_here);
@@ -482,19 +430,19 @@ static bool is_walked(uint32_t tid)
 /* The look for threads that ended unseen must not end the record's next owner. */
 START_TEST(a_record_that_is_given_on_during_the_look)
 {
-	begin();
+	crowd_begin();
 	gate_init(&heir_is_here);
 	gate_init(&heir_may_go);
 	get_and_put(AT(0), 1);
-	start(0, AT_ALL - 1);
-	asked_about = (uint32_t)workers[0].tid;
-	start(AT_ALL - 1, AT_ALL);
+	crowd_start(0, AT_ALL - 1);
+	asked_about = (uint32_t)crowd[0].tid;
+	crowd_start(AT_ALL - 1, AT_ALL);
 	ck_assert_uint_eq(asked_about, 0);
 	ck_assert(is_walked((uint32_t)heir.tid));
 	ck_assert_uint_eq(walked(), 1 + AT_ALL);
 	gate_open(&heir_may_go);
 	worker_join(&heir);
-	end(1, AT_ALL);
+	crowd_end(1, AT_ALL);
 }
 END_TEST
 
@@ -506,14 +454,14 @@ static void attach_and_stay(void *arg)
 	step_from_here();
 	pdn_self();
 	step_to_here();
-	gate_open(&here);
+	gate_open(&crowd_here);
 	gate_wait(arg);
 }
 
 static void attach_stepped(void)
 {
-	worker_start(&workers[attached], attach_and_stay, &may_go[attached]);
-	gate_wait(&here);
+	worker_start(&crowd[attached], attach_and_stay, &crowd_may_go[attached]);
+	gate_wait(&crowd_here);
 	attached++;
 }
 
@@ -535,262 +483,10 @@ START_TEST(a_walk_while_a_record_is_taken)
 {
 	static const struct race race = {nothing, attach_stepped, walk, check_walk};
 
-	begin();
+	crowd_begin();
 	get_and_put(AT(0), 1);
 	run_race("taking a record against a walk", &race, MANY - 8);
-	end(0, attached);
-}
-END_TEST
-
-/* ---- hold counts of one's own ---- */
-
-static bool has_own_counts(void)
-{
-	get_and_put(AT(0), 1);
-	return pdn_self()->stripe != PDN_STRIPE_SHARED;
-}
-
-static void ask(void *arg)
-{
-	*(bool *)arg = has_own_counts();
-}
-
-START_TEST(idle_threads_leave_others_counts_of_their_own)
-{
-	bool own = false;
-
-	begin();
-	start(0, 40);
-	in_other_thread(ask, &own);
-	ck_assert(own);
-	ck_assert(has_own_counts());
-	end(0, 40);
-}
-END_TEST
-
-/* As soon as there is one. */
-START_TEST(a_thread_that_shares_gets_counts_of_its_own)
-{
-	begin();
-	start(0, PDN_STRIPES - 1);
-	ck_assert(!has_own_counts());
-	end(0, PDN_STRIPES - 2);
-	ck_assert(has_own_counts());
-	end(PDN_STRIPES - 2, PDN_STRIPES - 1);
-}
-END_TEST
-
-/* Holds in each of the stripes, and in the shared one, keep a region until the last one goes. */
-static pindown_region *held[MANY];
-
-static void hold_and_go(void *arg)
-{
-	struct gate *gate = arg;
-
-	held[gate - may_go] = must_get(AT(0), 1);
-	gate_open(&here);
-	gate_wait(gate);
-}
-
-START_TEST(holds_in_all_stripes_are_counted)
-{
-	begin();
-	get_and_put(AT(0), 1);
-	for (unsigned i = 0; i < MANY; i++) {
-		worker_start(&workers[i], hold_and_go, &may_go[i]);
-		gate_wait(&here);
-	}
-	end(0, MANY);
-	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
-	for (unsigned i = 0; i < MANY; i++) {
-		ck_assert_uint_eq(stats().kept_regions, 1);
-		pindown_put(held[i]);
-	}
-	ck_assert_uint_eq(stats().kept_regions, 0);
-}
-END_TEST
-
-/*
- * The kernel gives a child zeroes in place of the counts, however it was forked: a fork need not
- * copy the page tables of each thread's counts.
- */
-START_TEST(a_fork_copies_no_counts)
-{
-	const unsigned many = PDN_STRIPES_AT_FIRST + 2;
-	uint32_t number, found = 0;
-	int status;
-	pid_t child;
-
-	begin();
-	get_and_put(AT(0), 1);
-	for (unsigned i = 0; i < many; i++) {
-		worker_start(&workers[i], hold_and_go, &may_go[i]);
-		gate_wait(&here);
-	}
-	number = pdn_region_number(held[0]);
-	/* This thread's is the first one. */
-	for (unsigned i = 0; i < many; i++)
-		found += pdn_holds[2 + i][number];
-	ck_assert_uint_eq(found, many);
-	child = fork();
-	if (child == 0) {
-		for (unsigned i = 0; i < many; i++)
-			if (pdn_holds[2 + i][number])
-				_exit(1 + (int)i);
-		_exit(0);
-	}
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_int_eq(status, 0);
-	end(0, many);
-	for (unsigned i = 0; i < many; i++)
-		pindown_put(held[i]);
-}
-END_TEST
-
-/* Holds of threads that ended, and puts of those: moved to where they no longer cost. */
-START_TEST(holds_of_threads_that_ended_are_moved)
-{
-	begin();
-	get_and_put(AT(0), 1);
-	for (unsigned i = 0; i < MANY; i++) {
-		worker_start(&workers[i], hold_and_go, &may_go[i]);
-		gate_wait(&here);
-	}
-	end(0, MANY);
-	ck_assert_uint_eq(pdn_stripe_orphans, PDN_STRIPES - 2);
-	for (unsigned i = 0; i < MANY / 2; i++)
-		pindown_put(held[i]);
-	move_orphans();
-	ck_assert_uint_eq(pdn_stripes[0], 1ull << pdn_self()->stripe | 1ull << PDN_STRIPE_SHARED);
-	ck_assert_uint_eq(pdn_stripes[PDN_STRIPES / 64 - 1], 0);
-	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
-	for (unsigned i = MANY / 2; i < MANY; i++) {
-		ck_assert_uint_eq(stats().kept_regions, 1);
-		pindown_put(held[i]);
-	}
-	ck_assert_uint_eq(stats().kept_regions, 0);
-}
-END_TEST
-
-/* ---- no memory for them ---- */
-
-struct refused {
-	unsigned call; /* system call that fails in the thread; 0: none */
-	bool can_refuse, own, keeps_errno;
-};
-
-static void ask_while_refused(void *arg)
-{
-	struct refused *what = arg;
-	pindown_region *region;
-	bool found;
-
-	what->can_refuse = !what->call || refuse_system_call(what->call, EPERM);
-	errno = ERANGE;
-	/* No assertion of Check, which takes memory itself. */
-	found = pindown_get(AT(0), 1, 0, &region) == PINDOWN_OK;
-	what->keeps_errno = errno == ERANGE;
-	what->own = pdn_self()->stripe != PDN_STRIPE_SHARED;
-	ck_assert(found);
-	pindown_put(region);
-}
-
-static struct refused ask_without(unsigned call)
-{
-	struct refused what = {.call = call};
-
-	in_other_thread(ask_while_refused, &what);
-	ck_assert(what.keeps_errno);
-	return what;
-}
-
-static void does_nothing(void *arg)
-{
-	(void)arg;
-}
-
-/* The address space is given back, and each thread has its errno, whatever the system refuses. */
-START_TEST(threads_whose_counts_get_no_memory)
-{
-	const unsigned many = 64;
-	uint64_t before;
-
-	if (emulator_lacks("seccomp filters"))
-		return;
-	begin();
-	ck_assert(has_own_counts());
-	start(0, PDN_STRIPES_AT_FIRST - 1);
-	in_other_thread(does_nothing, NULL); /* for a stack, which those to come use again */
-	before = used_address_space();
-	for (unsigned i = 0; i < many; i++) {
-		struct refused what = ask_without(SYS_mprotect);
-
-		if (!what.can_refuse) {
-			skip_test("no seccomp filter can be installed here");
-			break;
-		}
-		ck_assert(!what.own);
-	}
-	/* One stripe's counts would take twice four bytes for each region that there may be. */
-	ck_assert_uint_lt(used_address_space() - before, stats().max_regions * 8);
-	end(0, PDN_STRIPES_AT_FIRST - 1);
-}
-END_TEST
-
-/* The same of the first stripes, which are columns of the table. */
-START_TEST(columns_that_get_no_memory)
-{
-	unsigned turns = 0;
-	struct refused what;
-
-	begin();
-	ck_assert(has_own_counts());
-	what = ask_without(SYS_mprotect);
-	if (!what.can_refuse) {
-		skip_test("no seccomp filter can be installed here");
-		return;
-	}
-	ck_assert(!what.own);
-	while (!ask_without(0).own && turns < 12)
-		turns++;
-	ck_assert_uint_lt(turns, 12);
-	start(0, PDN_STRIPES_AT_FIRST);
-	end(0, PDN_STRIPES_AT_FIRST);
-}
-END_TEST
-
-/* The system is asked again, but not for each thread. */
-START_TEST(memory_that_was_refused_comes_later)
-{
-	unsigned turns = 0;
-
-	begin();
-	ck_assert(has_own_counts());
-	start(0, PDN_STRIPES_AT_FIRST - 1);
-	for (unsigned i = 0; i < 5; i++)
-		if (!ask_without(SYS_mprotect).can_refuse) {
-			skip_test("no seccomp filter can be installed here");
-			turns = 1;
-			break;
-		}
-	while (!ask_without(0).own)
-		turns++;
-	ck_assert_uint_ge(turns, 1);
-	ck_assert_uint_le(turns, 12);
-	end(0, PDN_STRIPES_AT_FIRST - 1);
-}
-END_TEST
-
-START_TEST(counts_without_advice_for_their_pages)
-{
-	begin();
-	ck_assert(has_own_counts());
-	start(0, PDN_STRIPES_AT_FIRST - 1);
-	if (ask_without(SYS_madvise).can_refuse)
-		ck_assert(ask_without(0).own);
-	else
-		skip_test("no seccomp filter can be installed here");
-	end(0, PDN_STRIPES_AT_FIRST - 1);
+	crowd_end(0, attached);
 }
 END_TEST
 
@@ -824,15 +520,5 @@ int main(void)
 		tcase_add_test(tc, a_walk_while_a_record_is_taken);
 	if (CAN_STEP)
 		tcase_add_test(tc, a_block_that_becomes_empty_as_a_thread_comes);
-	tc = cache_case(suite, "hold counts");
-	tcase_add_test(tc, idle_threads_leave_others_counts_of_their_own);
-	tcase_add_test(tc, a_thread_that_shares_gets_counts_of_its_own);
-	tcase_add_test(tc, holds_in_all_stripes_are_counted);
-	tcase_add_test(tc, a_fork_copies_no_counts);
-	tcase_add_test(tc, holds_of_threads_that_ended_are_moved);
-	tcase_add_test(tc, threads_whose_counts_get_no_memory);
-	tcase_add_test(tc, columns_that_get_no_memory);
-	tcase_add_test(tc, memory_that_was_refused_comes_later);
-	tcase_add_test(tc, counts_without_advice_for_their_pages);
 	return run_suite(suite);
 }

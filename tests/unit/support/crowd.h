@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* Many threads that are all there at once. Each has used the cache before the next one comes. */
+#ifndef CROWD_H
+#define CROWD_H
+
+#include "tests/unit/support/cache_test.h"
+
+#define AT(i) (BASE + MIB(2) * (i))
+#define CROWD 1100u /* their records are in 18 blocks */
+
+/* What a thread of a test's own opens when it is there, and waits for. */
+extern struct gate crowd_here, crowd_may_go[CROWD];
+extern struct worker crowd[CROWD];
+
+/* Before all of them: AT(0), of which each gets a region, and AT(1) are memory of the driver. */
+void crowd_begin(void);
+
+/* The threads with these numbers, up to the second one, come; and they end. */
+void crowd_start(unsigned from, unsigned to);
+void crowd_end(unsigned from, unsigned to);
+
+/* Moves the counts of those that have ended to where they cost nothing, a few at each pin. */
+void crowd_move_orphans(void);
+
+#endif

@@ -168,16 +168,16 @@ static bool give_memory(uint32_t stripe)
 
 static void claim_stripe(struct pdn_thread *self)
 {
-	uint32_t stripe = pdn_thread_take_stripe();
+	uint32_t stripe = pdn_stripe_take();
 
 	if (stripe == PDN_STRIPE_SHARED)
 		return;
 	if (!give_memory(stripe)) {
 		self->stripe_asked = true;
-		pdn_thread_return_stripe(stripe);
+		pdn_stripe_return(stripe);
 		return;
 	}
-	pdn_thread_use_stripe(self, stripe);
+	pdn_stripe_use(self, stripe);
 	if (PDN_ASYMMETRIC)
 		self->holds = pdn_holds[stripe];
 }
@@ -221,13 +221,13 @@ static void __attribute__((noinline)) share_orphans(void)
 
 	paid += __atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < at_a_time && paid > cost_of_sharing() &&
-			     (stripe = pdn_thread_take_orphan()) != PDN_STRIPE_SHARED;
+			     (stripe = pdn_stripe_take_orphan()) != PDN_STRIPE_SHARED;
 	     i++) {
 		paid -= cost_of_sharing() + 1;
-		pdn_thread_use_shared_stripe();
+		pdn_stripe_use_shared();
 		share_counts(pdn_holds, stripe, table.used);
 		share_counts(pdn_object_holds, stripe, pdn_object_table.used);
-		pdn_thread_return_orphan(stripe);
+		pdn_stripe_return_orphan(stripe);
 	}
 }
 
@@ -245,7 +245,7 @@ void pdn_hold_shared(uint32_t *const *counts, struct pdn_thread *self, uint32_t 
 		return;
 	}
 	if (self->stripe == PDN_STRIPE_SHARED)
-		pdn_thread_use_shared_stripe();
+		pdn_stripe_use_shared();
 	/* As the light side's store, with its barrier in it: pairs with pdn_holds_any(). */
 	__atomic_fetch_add(&counts[self->stripe][number], change, __ATOMIC_SEQ_CST);
 }

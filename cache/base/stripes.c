@@ -13,7 +13,7 @@ static uint64_t stripes_taken[PDN_STRIPES / 64] = {1u << PDN_STRIPE_SHARED}; /* 
 uint64_t pdn_stripes[PDN_STRIPES / 64];
 uint32_t pdn_stripe_words = 1, pdn_stripe_orphans;
 
-void pdn_thread_return_stripe(uint32_t stripe)
+void pdn_stripe_return(uint32_t stripe)
 {
 	__atomic_fetch_and(&stripes_taken[stripe / 64], ~(1ull << stripe % 64), __ATOMIC_RELEASE);
 }
@@ -23,7 +23,7 @@ void pdn_stripe_give_back(struct pdn_thread *self)
 	/* Its counts stay as they are: they are summed, and the next owner continues from there. */
 	if (self->stripe != PDN_STRIPE_SHARED) {
 		__atomic_fetch_add(&pdn_stripe_orphans, 1, __ATOMIC_RELAXED);
-		pdn_thread_return_stripe(self->stripe);
+		pdn_stripe_return(self->stripe);
 	}
 	self->stripe = PDN_STRIPE_SHARED;
 	self->stripe_asked = false;
@@ -43,7 +43,7 @@ static void use_stripe(uint32_t stripe)
 }
 
 /* As use_stripe(). */
-void pdn_thread_use_shared_stripe(void)
+void pdn_stripe_use_shared(void)
 {
 	if (!(__atomic_load_n(&pdn_stripes[0], __ATOMIC_RELAXED) & 1u << PDN_STRIPE_SHARED))
 		use_stripe(PDN_STRIPE_SHARED);
@@ -68,7 +68,7 @@ static uint32_t take_stripe_in(uint32_t word)
 }
 
 /* The lowest one, so that few are ever used. */
-uint32_t pdn_thread_take_stripe(void)
+uint32_t pdn_stripe_take(void)
 {
 	uint32_t stripe = PDN_STRIPE_SHARED;
 
@@ -77,7 +77,7 @@ uint32_t pdn_thread_take_stripe(void)
 	return stripe;
 }
 
-void pdn_thread_use_stripe(struct pdn_thread *self, uint32_t stripe)
+void pdn_stripe_use(struct pdn_thread *self, uint32_t stripe)
 {
 	use_stripe(stripe);
 	self->stripe = stripe;
@@ -90,7 +90,7 @@ static uint64_t orphans_in(uint32_t word, uint64_t *taken)
 	return __atomic_load_n(&pdn_stripes[word], __ATOMIC_RELAXED) & ~*taken;
 }
 
-uint32_t pdn_thread_take_orphan(void)
+uint32_t pdn_stripe_take_orphan(void)
 {
 	for (uint32_t word = 0; word < __atomic_load_n(&pdn_stripe_words, __ATOMIC_RELAXED);
 	     word++) {
@@ -111,10 +111,10 @@ uint32_t pdn_thread_take_orphan(void)
 }
 
 /* The next owner lists it again before its first hold. */
-void pdn_thread_return_orphan(uint32_t stripe)
+void pdn_stripe_return_orphan(uint32_t stripe)
 {
 	__atomic_fetch_and(&pdn_stripes[stripe / 64], ~(1ull << stripe % 64), __ATOMIC_RELEASE);
-	pdn_thread_return_stripe(stripe);
+	pdn_stripe_return(stripe);
 }
 
 void pdn_stripes_fork_child(const struct pdn_thread *self)

@@ -32,22 +32,22 @@ extern PDN_HIDDEN uint32_t pdn_stripe_orphans;
  * Take a stripe of hold counts that no other thread uses, or PDN_STRIPE_SHARED where there is none.
  * Then either use it, once it has memory, or give it back.
  */
-uint32_t pdn_thread_take_stripe(void);
-void pdn_thread_use_stripe(struct pdn_thread *self, uint32_t stripe);
-void pdn_thread_return_stripe(uint32_t stripe);
+uint32_t pdn_stripe_take(void);
+void pdn_stripe_use(struct pdn_thread *self, uint32_t stripe);
+void pdn_stripe_return(uint32_t stripe);
 
 /* A thread ends, or its record is ended for it: the stripe that it owns becomes an orphan. */
 void pdn_stripe_give_back(struct pdn_thread *self);
 
 /* Before each hold in the shared stripe. */
-void pdn_thread_use_shared_stripe(void);
+void pdn_stripe_use_shared(void);
 
 /*
  * Lock held. Take a stripe that may have counts but belongs to no thread, to move them;
  * PDN_STRIPE_SHARED: there is none. Then it has none any more, and is given back.
  */
-uint32_t pdn_thread_take_orphan(void);
-void pdn_thread_return_orphan(uint32_t stripe);
+uint32_t pdn_stripe_take_orphan(void);
+void pdn_stripe_return_orphan(uint32_t stripe);
 
 /* In a forked child: no thread owns a stripe but this one, if it has a record (or NULL). */
 void pdn_stripes_fork_child(const struct pdn_thread *self);

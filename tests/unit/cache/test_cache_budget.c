@@ -264,6 +264,42 @@ START_TEST(a_get_that_idle_regions_cannot_satisfy_leaves_them)
 }
 END_TEST
 
+/* ---- space that goes to another one while room is made ---- */
+
+static pindown_region *taken;
+static bool takes_six;
+
+static void take_six(const struct pindown_invalidation *what, void *arg)
+{
+	(void)arg;
+	if (what->reason != PINDOWN_REASON_EVICTED || takes_six)
+		return;
+	takes_six = true;
+	taken = must_get(AT(4), MIB(6));
+}
+
+/*
+ * At first the budget is short of a region only, and one goes. The get of 6 MiB in its callback
+ * takes the place of another. Then it is short of 2 MiB, and the last idle one has 1: that stays.
+ */
+START_TEST(a_shortage_that_grows_meanwhile_is_looked_at_anew)
+{
+	setenv("PINDOWN_MAX_REGIONS", "3", 1);
+	setenv("PINDOWN_MAX_BYTES", "8M", 1);
+	takes_six = false;
+	alloc_some(3, MIB(1));
+	fake_alloc(AT(3), MIB(3), FAKE_LINEAR);
+	fake_alloc(AT(4), MIB(6), FAKE_LINEAR);
+	for (unsigned i = 0; i < 3; i++)
+		get_and_put(AT(i), 1);
+	ck_assert_int_ge(pindown_subscribe(take_six, NULL), 0);
+	must_refuse(AT(3), MIB(3), PINDOWN_ERR_NO_SPACE);
+	assert_cached("00101");
+	ck_assert_uint_eq(stats().evictions, 2);
+	pindown_put(taken);
+}
+END_TEST
+
 /* ---- space that another thread's pin has reserved, and then does not need ---- */
 
 static struct worker other;
@@ -610,6 +646,7 @@ int main(void)
 	tcase_add_test(tc, bytes_in_use_are_never_evicted);
 	tcase_add_test(tc, a_range_larger_than_the_budget_is_refused);
 	tcase_add_test(tc, a_get_that_idle_regions_cannot_satisfy_leaves_them);
+	tcase_add_test(tc, a_shortage_that_grows_meanwhile_is_looked_at_anew);
 	tcase_add_test(tc, a_budget_of_one_region_works);
 	tcase_add_loop_test(tc, a_reservation_that_may_yet_be_given_back_is_waited_for, 0, 2);
 	tcase_add_test(tc, a_wait_for_space_gives_way_to_a_free);

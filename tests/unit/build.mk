@@ -6,9 +6,10 @@ CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
-	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_scale_holds \
-	test_scale_miss test_scale_queues test_index test_fork test_fork_threads test_refused \
-	test_limits_memory test_scale_volatile test_scale_bytes test_refusals
+	test_cache_kmod test_cache_exports test_cache_exports_table test_cache_scale \
+	test_scale_threads test_scale_holds test_scale_miss test_scale_queues test_index test_fork \
+	test_fork_threads test_refused test_limits_memory test_scale_volatile test_scale_bytes \
+	test_refusals
 UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
 UNIT_ASKS := test_races_asks test_races_recheck
 UNIT_RACE := $(UNIT_EDGES) $(UNIT_ASKS) test_races_growth test_races_free test_races_threads \
@@ -57,6 +58,7 @@ $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_holds: \
 	$(call unit_support,refuse)
 $(B)/unit/test_scale_threads $(B)/unit/test_scale_holds: $(call unit_support,crowd)
+$(B)/unit/test_cache_exports $(B)/unit/test_cache_exports_table: $(call unit_support,exports_test)
 
 # Who lets go of the lock must have it. Where single steps are counted, they are the library's own.
 UNIT_LOCK_BALANCE := $(patsubst %,$(B)/unit/%,$(filter-out test_races_steps% test_races_order% \

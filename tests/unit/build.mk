@@ -6,9 +6,9 @@ CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
-	test_cache_kmod test_cache_exports test_cache_exports_table test_cache_growth \
-	test_cache_scale test_scale_threads test_scale_holds test_scale_miss test_scale_queues \
-	test_index test_fork test_fork_threads test_refused test_limits_memory \
+	test_cache_kmod test_cache_fallback test_cache_exports test_cache_exports_table \
+	test_cache_growth test_cache_scale test_scale_threads test_scale_holds test_scale_miss \
+	test_scale_queues test_index test_fork test_fork_threads test_refused test_limits_memory \
 	test_scale_volatile test_scale_bytes test_refusals
 UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
 UNIT_ASKS := test_races_asks test_races_recheck
@@ -41,10 +41,11 @@ $(UNIT_CACHE_BIN): $(UNIT_HELPERS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
-# The test plays /dev/pindown itself.
-$(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: \
-	ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
-$(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
+# The tests play /dev/pindown themselves.
+UNIT_KMOD := $(B)/unit/test_cache_kmod $(B)/unit/test_cache_fallback
+$(UNIT_KMOD) $(B)/unit/test_fork_points: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
+$(UNIT_KMOD) $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
+$(UNIT_KMOD): $(call unit_support,kmod_test)
 
 # They act just before the cache's membarrier, its close of a descriptor, its look for a thread, its
 # sleep for a lock.

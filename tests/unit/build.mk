@@ -6,9 +6,10 @@ CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
 UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_regions \
 	test_cache_budget test_cache_invalidate test_cache_subscribe test_cache_dmabuf \
-	test_cache_kmod test_cache_exports test_cache_scale test_scale_threads test_scale_holds \
-	test_scale_miss test_scale_queues test_index test_fork test_fork_threads test_refused \
-	test_limits_memory test_scale_volatile test_scale_bytes test_refusals
+	test_cache_kmod test_cache_fallback test_cache_exports test_cache_exports_table \
+	test_cache_growth test_cache_scale test_scale_threads test_scale_holds test_scale_miss \
+	test_scale_queues test_index test_fork test_fork_threads test_refused test_limits_memory \
+	test_scale_volatile test_scale_bytes test_refusals
 UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
 UNIT_ASKS := test_races_asks test_races_recheck
 UNIT_RACE := $(UNIT_EDGES) $(UNIT_ASKS) test_races_growth test_races_free test_races_threads \
@@ -19,7 +20,7 @@ UNIT_CACHE_API := test_cache_api test_cache_nowait test_cache_vectors test_cache
 UNIT_CANCEL := test_cancel test_cancel_steps test_cancel_ends
 # With consumer objects.
 UNIT_CACHE_OBJECTS := test_fork_company test_fork_signals $(UNIT_CANCEL) test_cache_objects \
-	test_cache_objects_ends test_cache_growth test_misuse test_scale_objects $(UNIT_CACHE_API)
+	test_cache_objects_ends test_cache_replaced test_misuse test_scale_objects $(UNIT_CACHE_API)
 UNIT_RACE_OBJECTS := test_races_steps_objects test_races_objects test_races_owners
 UNIT_CACHE += $(UNIT_CACHE_OBJECTS)
 UNIT_RACE += $(UNIT_RACE_OBJECTS)
@@ -40,10 +41,11 @@ $(UNIT_CACHE_BIN): $(UNIT_HELPERS) $(CACHE_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
-# The test plays /dev/pindown itself.
-$(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: \
-	ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
-$(B)/unit/test_cache_kmod $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
+# The tests play /dev/pindown themselves.
+UNIT_KMOD := $(B)/unit/test_cache_kmod $(B)/unit/test_cache_fallback
+$(UNIT_KMOD) $(B)/unit/test_fork_points: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
+$(UNIT_KMOD) $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
+$(UNIT_KMOD): $(call unit_support,kmod_test)
 
 # They act just before the cache's membarrier, its close of a descriptor, its look for a thread, its
 # sleep for a lock.
@@ -57,6 +59,8 @@ $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_holds: \
 	$(call unit_support,refuse)
 $(B)/unit/test_scale_threads $(B)/unit/test_scale_holds: $(call unit_support,crowd)
+$(B)/unit/test_cache_exports $(B)/unit/test_cache_exports_table: $(call unit_support,exports_test)
+$(B)/unit/test_cache_growth $(B)/unit/test_cache_replaced: $(call unit_support,growth_test)
 
 # Who lets go of the lock must have it. Where single steps are counted, they are the library's own.
 UNIT_LOCK_BALANCE := $(patsubst %,$(B)/unit/%,$(filter-out test_races_steps% test_races_order% \

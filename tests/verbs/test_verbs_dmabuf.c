@@ -1,73 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ibv_reg_dmabuf_mr of a dma-buf that the program has exported itself: what comes from the cache,
- * and what is left to libibverbs.
+ * ibv_reg_dmabuf_mr of a dma-buf that the program has exported itself, and that the cache knows.
+ * test_verbs_dmabuf_left has the calls that are left to libibverbs.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <pthread.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "verbs_test.h"
-
-static CUdeviceptr p; /* 4 MiB */
-static int fd;	      /* all of it */
-
-static int export_range(CUdeviceptr addr, size_t size, unsigned long long flags)
-{
-	int made = -1;
-
-	OK(cuMemGetHandleForAddressRange(&made, addr, size, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-					 flags));
-	return made;
-}
-
-static void begin_with_export(void)
-{
-	begin();
-	p = gpu_alloc(MIB(4));
-	fd = export_range(p, MIB(4), 0);
-}
-
-/* Registers in p's own addresses; the ibv_mr is as libibverbs makes it. */
-static struct ibv_mr *reg(struct ibv_pd *in, uint64_t offset, size_t length, uint64_t iova, int by,
-			  int access)
-{
-	struct ibv_mr *mr;
-
-	errno = 4321;
-	mr = ibv_reg_dmabuf_mr(in, offset, length, iova, by, access);
-	ck_assert_msg(mr != NULL, "ibv_reg_dmabuf_mr: errno %d", errno);
-	ck_assert_int_eq(errno, 4321);
-	ck_assert_ptr_eq(mr->context, in->context);
-	ck_assert_ptr_eq(mr->pd, in);
-	ck_assert_uint_eq((uintptr_t)mr->addr, offset);
-	ck_assert_uint_eq(mr->length, length);
-	return mr;
-}
-
-static struct ibv_mr *reg_at(uint64_t offset, size_t length)
-{
-	return reg(pd, offset, length, p + offset, fd, ALL_ACCESS);
-}
-
-static void once(uint64_t offset, size_t length)
-{
-	must_deregister(reg_at(offset, length));
-}
-
-/* Did the last call reach libibverbs as the program made it? */
-static bool was_untouched(struct ibv_pd *in, uint64_t offset, size_t length, uint64_t iova, int by,
-			  int access)
-{
-	struct recorder_call call = last_call(RECORDER_REG_DMABUF_MR);
-
-	return call.pd == in && call.addr == offset && call.length == length && call.iova == iova &&
-	       call.fd == by && call.access == access;
-}
+#include "dmabuf_test.h"
 
 /* ---- one registration ---- */
 
@@ -323,6 +265,86 @@ START_TEST(mapped_memory_of_two_handles)
 }
 END_TEST
 
+/* ---- from the program's own dma-buf ---- */
+
+/*
+ * Another mapping for the card: from the program's own dma-buf, and cached all the same. The range
+ * begins elsewhere, as the simulated driver has one file for all exports.
+ */
+START_TEST(an_export_with_flags)
+{
+	struct ibv_mr *mr;
+	int pcie;
+
+	begin_with_export();
+	once(MIB(1) + 4096, 8192);
+	pcie = export_range(p + MIB(1), MIB(3), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	mr = reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS);
+	/* From a duplicate: its offset is that of the program's call. */
+	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 4096);
+	ck_assert_int_ne(last_call(RECORDER_REG_DMABUF_MR).fd, pcie);
+	ck_assert_int_eq(fcntl(last_call(RECORDER_REG_DMABUF_MR).fd, F_GETFD), -1);
+	must_deregister(mr);
+	must_deregister(reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	close(fd);
+	close(pcie);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+static int number, other_file;
+
+static void give_number_away(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(dup2(other_file, number), number);
+}
+
+/* A thread of the program closes its descriptor during the call, and opens another one. */
+START_TEST(a_number_that_passes_to_another_file_meanwhile)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr q;
+	int kept;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	q = gpu_alloc(MIB(4));
+	gpu_fill(p, 'p', KIB(64));
+	gpu_fill(q, 'q', KIB(64));
+	other_file = export_range(q, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	number = export_range(p, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
+	kept = dup(number);
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, give_number_away, NULL);
+	must_deregister(reg(pd, 0, KIB(64), p, number, ALL_ACCESS));
+	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
+	/* The cached registration is right all the same. */
+	mr = reg(pd, 0, KIB(64), p, kept, ALL_ACCESS);
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'p', KIB(4)));
+	gpu_fill(p, 'n', KIB(4));
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
+	ck_assert(gpu_holds(q, 'q', KIB(64)));
+	must_deregister(mr);
+	/* And the number stands for the other memory now. */
+	mr = reg(pd, 0, KIB(64), q, number, ALL_ACCESS);
+	ck_assert_int_eq(recorder_copy(mr->lkey, q, mr->rkey, q + KIB(32), KIB(4)), RECORDER_OK);
+	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
+	must_deregister(mr);
+	close(kept);
+	close(number);
+	close(other_file);
+	gpu_free(p);
+	gpu_free(q);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
 /* ---- its end ---- */
 
 static bool freed_first;
@@ -424,335 +446,6 @@ START_TEST(a_card_that_is_full_gets_room)
 }
 END_TEST
 
-/* ---- what is left to libibverbs ---- */
-
-/* NCCL asks so whether the card takes dma-bufs. */
-START_TEST(the_probe_gets_its_own_answer)
-{
-	const int answers[] = {EOPNOTSUPP, EPROTONOSUPPORT, EBADF};
-
-	begin();
-	for (unsigned round = 0; round < 2; round++) {
-		unsigned before = dmabuf_calls();
-
-		errno = 0;
-		ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0));
-		ck_assert_int_eq(errno, EINVAL); /* of the recording libibverbs */
-		for (unsigned i = 0; i < 3; i++) {
-			recorder_fail(RECORDER_REG_DMABUF_MR, 1, answers[i]);
-			errno = 0;
-			ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0));
-			ck_assert_int_eq(errno, answers[i]);
-			ck_assert(was_untouched(pd, 0, 0, 0, -1, 0));
-		}
-		ck_assert_uint_eq(dmabuf_calls(), before + 4);
-		/* The same when exports are known. */
-		p = gpu_alloc(MIB(4));
-		fd = export_range(p, MIB(4), 0);
-	}
-	once(0, 4096); /* it is no limit of the card */
-	once(0, 4096);
-	ck_assert_uint_eq(dmabuf_calls(), 9);
-}
-END_TEST
-
-START_TEST(a_descriptor_that_is_not_known)
-{
-	struct ibv_mr *mr;
-	int unknown;
-
-	begin_with_export();
-	unknown = memfd_create("unknown", MFD_CLOEXEC);
-	for (unsigned i = 0; i < 2; i++) {
-		mr = reg(pd, 0, 4096, p, unknown, ALL_ACCESS);
-		ck_assert(was_untouched(pd, 0, 4096, p, unknown, ALL_ACCESS));
-		must_deregister(mr);
-	}
-	ck_assert_uint_eq(dmabuf_calls(), 2);
-	ck_assert_uint_eq(dereg_calls(), 2);
-	/* Its number has been that of a known one. */
-	close(fd);
-	ck_assert_int_eq(dup2(unknown, fd), fd);
-	mr = reg_at(0, 4096);
-	ck_assert(was_untouched(pd, 0, 4096, p, fd, ALL_ACCESS));
-	must_deregister(mr);
-	ck_assert_uint_eq(stats().misses, 0);
-}
-END_TEST
-
-START_TEST(what_no_dmabuf_can_do)
-{
-	begin_with_export();
-	errno = 0;
-	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, IBV_ACCESS_ON_DEMAND));
-	ck_assert_int_eq(errno, EINVAL);
-	ck_assert(was_untouched(pd, 0, 4096, p, fd, IBV_ACCESS_ON_DEMAND));
-	errno = 0;
-	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p + 1, fd, ALL_ACCESS));
-	ck_assert_int_eq(errno, EINVAL);
-	ck_assert(was_untouched(pd, 0, 4096, p + 1, fd, ALL_ACCESS));
-	errno = 0;
-	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 0, p, fd, ALL_ACCESS));
-	ck_assert_int_eq(errno, EINVAL);
-	ck_assert_uint_eq(dmabuf_calls(), 3);
-	ck_assert_uint_eq(stats().misses, 0);
-}
-END_TEST
-
-/* The card may look further than the export reaches; pindown does not. */
-START_TEST(a_range_beyond_the_export)
-{
-	int part;
-
-	begin_with_export();
-	part = export_range(p, KIB(64), 0);
-	must_deregister(reg(pd, KIB(60), 8192, p, part, ALL_ACCESS));
-	ck_assert(was_untouched(pd, KIB(60), 8192, p, part, ALL_ACCESS));
-	ck_assert_uint_eq(stats().misses, 0);
-}
-END_TEST
-
-/* Of three allocations the one in the middle is taken for the exported one. */
-START_TEST(a_range_over_several_allocations)
-{
-	CUdeviceptr three[3];
-	int by;
-
-	begin();
-	for (unsigned i = 0; i < 3; i++)
-		three[i] = gpu_alloc(KIB(64));
-	ck_assert_uint_eq(three[2], three[0] + KIB(128));
-	by = export_range(three[0], KIB(192), 0);
-	must_deregister(reg(pd, 0, KIB(192), three[0], by, ALL_ACCESS));
-	ck_assert(was_untouched(pd, 0, KIB(192), three[0], by, ALL_ACCESS));
-	must_deregister(reg(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
-	ck_assert(was_untouched(pd, KIB(128), KIB(64), three[2], by, ALL_ACCESS));
-	must_deregister(reg(pd, KIB(64), KIB(128), three[1], by, ALL_ACCESS));
-	ck_assert(was_untouched(pd, KIB(64), KIB(128), three[1], by, ALL_ACCESS));
-	ck_assert_uint_eq(dmabuf_calls(), 3);
-	for (unsigned i = 0; i < 2; i++)
-		must_deregister(reg(pd, KIB(64), KIB(64), three[1], by, ALL_ACCESS));
-	ck_assert_uint_eq(dmabuf_calls(), 4);
-	ck_assert_uint_eq(dereg_calls(), 3);
-}
-END_TEST
-
-START_TEST(a_dmabuf_of_memory_that_was_freed)
-{
-	struct ibv_mr *mr;
-
-	begin_with_export();
-	once(0, 4096);
-	gpu_free(p);
-	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
-	gpu_fill(p, 'n', KIB(64));
-	mr = reg_at(0, KIB(64)); /* of the old memory, as without pindown */
-	ck_assert(was_untouched(pd, 0, KIB(64), p, fd, ALL_ACCESS));
-	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 4096), RECORDER_OK);
-	ck_assert(gpu_holds(p, 'n', KIB(64)));
-	must_deregister(mr);
-	ck_assert_uint_eq(dereg_calls(), 2);
-}
-END_TEST
-
-static CUdeviceptr taken;
-
-/* The memory passes to another allocation while the card registers it, and nobody sees that. */
-static void replace(void *arg)
-{
-	CUresult (*alloc)(CUdeviceptr *, size_t) =
-		(CUresult(*)(CUdeviceptr *, size_t))unwatched("cuMemAlloc_v2");
-
-	(void)arg;
-	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
-	ck_assert_int_eq(sim_free_unseen(p), CUDA_SUCCESS);
-	ck_assert_int_eq(alloc(&taken, MIB(4)), CUDA_SUCCESS);
-}
-
-START_TEST(memory_that_is_replaced_while_it_is_registered)
-{
-	struct ibv_mr *mr;
-
-	begin_with_export();
-	recorder_meanwhile(RECORDER_REG_DMABUF_MR, replace, NULL);
-	mr = reg_at(0, 4096);
-	ck_assert_uint_eq(taken, p);
-	ck_assert_uint_eq(dmabuf_calls(), 2);
-	ck_assert(was_untouched(pd, 0, 4096, p, fd, ALL_ACCESS));
-	ck_assert_uint_eq(dereg_calls(), 1);
-	must_deregister(mr);
-	ck_assert_uint_eq(recorder_open_mrs(), 0);
-	gpu_free(p);
-}
-END_TEST
-
-/* Nobody saw the free of the region's memory; the program's dma-buf is of what took its place. */
-START_TEST(a_region_of_memory_that_was_freed_unseen)
-{
-	CUresult (*alloc)(CUdeviceptr *, size_t) =
-		(CUresult(*)(CUdeviceptr *, size_t))unwatched("cuMemAlloc_v2");
-	pindown_region *region;
-	struct ibv_mr *mr;
-
-	begin();
-	p = gpu_alloc(MIB(4));
-	/* A thread's first hit is compared with the driver, and then few. */
-	for (unsigned i = 0; i < 10; i++) {
-		ck_assert_int_eq(pindown_get(p, 4096, 0, &region), PINDOWN_OK);
-		pindown_put(region);
-	}
-	ck_assert_int_eq(sim_free_unseen(p), CUDA_SUCCESS);
-	ck_assert_int_eq(alloc(&taken, MIB(4)), CUDA_SUCCESS);
-	ck_assert_uint_eq(taken, p);
-	gpu_fill(p, 'n', KIB(64));
-	fd = export_range(p, MIB(4), 0);
-	mr = reg_at(0, KIB(64));
-	gpu_fill(p, 'm', KIB(4));
-	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
-	ck_assert(gpu_holds(p + KIB(32), 'm', KIB(4)));
-	must_deregister(mr);
-	close(fd);
-	gpu_free(p);
-	ck_assert_uint_eq(recorder_open_mrs(), 0);
-	ck_assert_uint_eq(sim_kept_bytes(0), 0);
-}
-END_TEST
-
-/* An answer of the driver that is an error leaves *handle alone: that is no export. */
-START_TEST(an_export_that_fails)
-{
-	int unknown;
-	CUresult result;
-
-	begin_with_export();
-	unknown = memfd_create("unknown", MFD_CLOEXEC);
-	result = cuMemGetHandleForAddressRange(&unknown, p + 1, MIB(2),
-					       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-	ck_assert_int_ne(result, CUDA_SUCCESS);
-	result = cuMemGetHandleForAddressRange(&unknown, p, ~0ull << 12,
-					       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-	ck_assert_int_ne(result, CUDA_SUCCESS);
-	must_deregister(reg(pd, 0, 4096, p, unknown, ALL_ACCESS));
-	ck_assert(was_untouched(pd, 0, 4096, p, unknown, ALL_ACCESS));
-	once(0, 4096);
-}
-END_TEST
-
-START_TEST(a_card_that_refuses_the_regions_dmabuf)
-{
-	struct ibv_mr *mr;
-
-	begin_with_export();
-	recorder_fail(RECORDER_REG_DMABUF_MR, 1, EIO);
-	mr = reg_at(0, 4096);
-	ck_assert(was_untouched(pd, 0, 4096, p, fd, ALL_ACCESS));
-	must_deregister(mr);
-	ck_assert_uint_eq(dmabuf_calls(), 2);
-	recorder_fail(RECORDER_REG_DMABUF_MR, 2, EIO);
-	errno = 0;
-	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
-	ck_assert_int_eq(errno, EIO);
-	/* The structure that was taken for it is not lost. */
-	mr = reg_at(0, 4096);
-	must_deregister(mr);
-	for (unsigned i = 0; i < 3; i++) {
-		recorder_fail(RECORDER_REG_DMABUF_MR, 2, EIO);
-		ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 4096, 4096, p, fd, ALL_ACCESS));
-	}
-	ck_assert_ptr_eq(reg_at(0, 4096), mr);
-}
-END_TEST
-
-START_TEST(a_card_that_takes_no_dmabufs_is_asked_once)
-{
-	begin_with_export();
-	recorder_fail(RECORDER_REG_DMABUF_MR, 2, EOPNOTSUPP);
-	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
-	errno = 0;
-	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
-	ck_assert_int_eq(errno, EOPNOTSUPP);
-	ck_assert_uint_eq(dmabuf_calls(), 2);
-}
-END_TEST
-
-/*
- * Another mapping for the card: from the program's own dma-buf, and cached all the same. The range
- * begins elsewhere, as the simulated driver has one file for all exports.
- */
-START_TEST(an_export_with_flags)
-{
-	struct ibv_mr *mr;
-	int pcie;
-
-	begin_with_export();
-	once(MIB(1) + 4096, 8192);
-	pcie = export_range(p + MIB(1), MIB(3), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
-	mr = reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS);
-	/* From a duplicate: its offset is that of the program's call. */
-	ck_assert_uint_eq(last_call(RECORDER_REG_DMABUF_MR).addr, 4096);
-	ck_assert_int_ne(last_call(RECORDER_REG_DMABUF_MR).fd, pcie);
-	ck_assert_int_eq(fcntl(last_call(RECORDER_REG_DMABUF_MR).fd, F_GETFD), -1);
-	must_deregister(mr);
-	must_deregister(reg(pd, 4096, 8192, p + MIB(1) + 4096, pcie, ALL_ACCESS));
-	ck_assert_uint_eq(dmabuf_calls(), 2);
-	close(fd);
-	close(pcie);
-	gpu_free(p);
-	ck_assert_uint_eq(recorder_open_mrs(), 0);
-	ck_assert_uint_eq(sim_kept_bytes(0), 0);
-}
-END_TEST
-
-static int number, other_file;
-
-static void give_number_away(void *arg)
-{
-	(void)arg;
-	ck_assert_int_eq(dup2(other_file, number), number);
-}
-
-/* A thread of the program closes its descriptor during the call, and opens another one. */
-START_TEST(a_number_that_passes_to_another_file_meanwhile)
-{
-	struct ibv_mr *mr;
-	CUdeviceptr q;
-	int kept;
-
-	begin();
-	p = gpu_alloc(MIB(4));
-	q = gpu_alloc(MIB(4));
-	gpu_fill(p, 'p', KIB(64));
-	gpu_fill(q, 'q', KIB(64));
-	other_file = export_range(q, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
-	number = export_range(p, MIB(2), CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE);
-	kept = dup(number);
-	recorder_meanwhile(RECORDER_REG_DMABUF_MR, give_number_away, NULL);
-	must_deregister(reg(pd, 0, KIB(64), p, number, ALL_ACCESS));
-	recorder_meanwhile(RECORDER_REG_DMABUF_MR, NULL, NULL);
-	/* The cached registration is right all the same. */
-	mr = reg(pd, 0, KIB(64), p, kept, ALL_ACCESS);
-	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
-	ck_assert(gpu_holds(p + KIB(32), 'p', KIB(4)));
-	gpu_fill(p, 'n', KIB(4));
-	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + KIB(32), KIB(4)), RECORDER_OK);
-	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
-	ck_assert(gpu_holds(q, 'q', KIB(64)));
-	must_deregister(mr);
-	/* And the number stands for the other memory now. */
-	mr = reg(pd, 0, KIB(64), q, number, ALL_ACCESS);
-	ck_assert_int_eq(recorder_copy(mr->lkey, q, mr->rkey, q + KIB(32), KIB(4)), RECORDER_OK);
-	ck_assert(gpu_holds(p + KIB(32), 'n', KIB(4)));
-	must_deregister(mr);
-	close(kept);
-	close(number);
-	close(other_file);
-	gpu_free(p);
-	gpu_free(q);
-	ck_assert_uint_eq(recorder_open_mrs(), 0);
-	ck_assert_uint_eq(sim_kept_bytes(0), 0);
-}
-END_TEST
-
 /* ---- processes and threads ---- */
 
 START_TEST(a_child_leaves_its_parents_alone)
@@ -826,6 +519,9 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, it_is_made_from_the_regions_dmabuf);
 	tcase_add_test(tc, pool_memory);
 	tcase_add_test(tc, mapped_memory_of_two_handles);
+	tc = verbs_case(suite, "from the program's own dma-buf");
+	tcase_add_test(tc, an_export_with_flags);
+	tcase_add_test(tc, a_number_that_passes_to_another_file_meanwhile);
 	tc = verbs_case(suite, "its end");
 	tcase_add_test(tc, an_idle_one_ends_before_the_driver_frees);
 	tcase_add_test(tc, a_held_one_is_kept_and_counted);
@@ -833,20 +529,6 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, given_back_twice);
 	tcase_add_test(tc, it_can_not_be_changed_as_no_dmabuf_can);
 	tcase_add_test(tc, a_card_that_is_full_gets_room);
-	tc = verbs_case(suite, "left to libibverbs");
-	tcase_add_test(tc, the_probe_gets_its_own_answer);
-	tcase_add_test(tc, a_descriptor_that_is_not_known);
-	tcase_add_test(tc, what_no_dmabuf_can_do);
-	tcase_add_test(tc, a_range_beyond_the_export);
-	tcase_add_test(tc, a_range_over_several_allocations);
-	tcase_add_test(tc, a_dmabuf_of_memory_that_was_freed);
-	tcase_add_test(tc, memory_that_is_replaced_while_it_is_registered);
-	tcase_add_test(tc, a_region_of_memory_that_was_freed_unseen);
-	tcase_add_test(tc, an_export_that_fails);
-	tcase_add_test(tc, a_card_that_refuses_the_regions_dmabuf);
-	tcase_add_test(tc, a_card_that_takes_no_dmabufs_is_asked_once);
-	tcase_add_test(tc, an_export_with_flags);
-	tcase_add_test(tc, a_number_that_passes_to_another_file_meanwhile);
 	tc = verbs_case(suite, "processes and threads");
 	tcase_add_test(tc, a_child_leaves_its_parents_alone);
 	tcase_add_test(tc, threads_that_register_and_free);

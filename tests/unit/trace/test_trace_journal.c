@@ -19,13 +19,10 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "tools/trace/journal.h"
-#include "tests/unit/support/stepping.h"
 #include "cache/base/thread.h"
 #include "cache/trace/file.h" /* the command has one too */
 #include "cache/trace/journal.h"
@@ -598,148 +595,6 @@ START_TEST(the_end_while_others_write)
 }
 END_TEST
 
-/* ---- signal handlers ------------------------------------------------------------------------- */
-
-enum { IN_HANDLER = 2500 }; /* more than a piece holds */
-static volatile uint64_t handled;
-
-static void write_in_handler(int signal)
-{
-	(void)signal;
-	for (unsigned i = 0; i < IN_HANDLER; i++)
-		call_at(1ull << 32 | (handled + i));
-	handled += IN_HANDLER;
-}
-
-/* Signals come anywhere in the writing of an event, and make the thread move to its next piece. */
-START_TEST(calls_in_signal_handlers)
-{
-	const struct itimerval often = {{0, 500}, {0, 500}}, never = {0};
-	struct sigaction action = {.sa_handler = write_in_handler, .sa_flags = SA_RESTART};
-	uint64_t next[2] = {0, 0}, count = 0;
-	static uint64_t seen[2];
-
-	pdn_trace_open();
-	sigaction(SIGALRM, &action, NULL);
-	setitimer(ITIMER_REAL, &often, NULL);
-	for (; handled < 100 * IN_HANDLER; count++)
-		call_at(count);
-	setitimer(ITIMER_REAL, &never, NULL);
-	read_back("t.pdt");
-	for (unsigned i = 0; i < event_count; i++) {
-		uint64_t which = events[i].record.addr >> 32;
-
-		if (events[i].record.event == PDN_EV_LOST)
-			continue;
-		ck_assert_uint_lt(which, 2);
-		ck_assert_uint_ge(events[i].record.addr & 0xffffffff, next[which]);
-		next[which] = (events[i].record.addr & 0xffffffff) + 1;
-		seen[which]++;
-	}
-	ck_assert_uint_eq(seen[0] + seen[1] + counters.lost, count + handled);
-	/* Events are lost only where a handler's events took the space that was just found. */
-	ck_assert_uint_le(counters.lost, 100);
-}
-END_TEST
-
-#if CAN_STEP
-
-#define TRAP_FLAG 0x100
-static struct {
-	unsigned target, at, events;
-	uint64_t number;
-} step;
-
-/*
- * By the trap flag the processor calls this after each instruction. At the target instruction, it
- * records a handler's events.
- */
-static void trapped(int signal, siginfo_t *info, void *context)
-{
-	ucontext_t *interrupted = context;
-
-	(void)signal;
-	(void)info;
-	if (step.at++ != step.target)
-		return;
-	interrupted->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
-	for (unsigned i = 0; i < step.events; i++)
-		call_at(1ull << 32 | step.number++);
-}
-
-static void __attribute__((noinline)) trap_from_here(void)
-{
-	__asm__ volatile("subq $128, %%rsp; pushfq; orq $0x100, (%%rsp); popfq; addq $128, %%rsp" ::
-				 : "memory", "cc");
-}
-
-static void __attribute__((noinline)) trap_to_here(void)
-{
-	__asm__ volatile(
-		"subq $128, %%rsp; pushfq; andq $~0x100, (%%rsp); popfq; addq $128, %%rsp" ::
-			: "memory", "cc");
-}
-
-/* Fills the piece up, so that the stepped code finds space for one event and no more. */
-static uint64_t fill_up(uint64_t number)
-{
-	const struct pdn_thread *self = pdn_self();
-
-	do
-		call_at(number++);
-	while (self->trace_end - self->trace_at >= 64 || self->trace_end - self->trace_at < 32);
-	return number;
-}
-
-static void step_through(unsigned events_in_handler)
-{
-	struct sigaction action = {.sa_sigaction = trapped, .sa_flags = SA_SIGINFO};
-	uint64_t next[2] = {0, 0}, number = 0;
-
-	pdn_trace_open();
-	sigaction(SIGTRAP, &action, NULL);
-	step.events = events_in_handler;
-	do {
-		number = fill_up(number);
-		step.at = 0;
-		trap_from_here();
-		call_at(number++);
-		trap_to_here();
-	} while (step.at > step.target++);
-	ck_assert_uint_gt(step.target, 50);
-	read_back("t.pdt");
-	for (unsigned i = 0; i < event_count; i++) {
-		uint64_t which = events[i].record.addr >> 32;
-
-		if (events[i].record.event == PDN_EV_LOST)
-			continue;
-		ck_assert_uint_lt(which, 2);
-		ck_assert_uint_ge(events[i].record.addr & 0xffffffff, next[which]);
-		next[which] = (events[i].record.addr & 0xffffffff) + 1;
-	}
-	ck_assert_uint_eq(event_count - count_events(PDN_EV_LOST) + counters.lost,
-			  number + step.number);
-	ck_assert_uint_le(counters.lost, step.target);
-}
-
-/*
- * At each instruction of the writing of an event: one event that takes the last space, and as many
- * events as make the thread move to its next piece.
- */
-START_TEST(a_call_at_each_instruction)
-{
-	step_through(1);
-}
-END_TEST
-
-START_TEST(many_calls_at_each_instruction)
-{
-	step_through(IN_HANDLER);
-}
-END_TEST
-
-#endif
-
 /* ---- all ------------------------------------------------------------------------------------- */
 
 int main(void)
@@ -747,14 +602,7 @@ int main(void)
 	Suite *suite = suite_create("trace journal");
 	TCase *ends_case;
 
-#if CAN_STEP
-	add_case(suite, "handlers",
-		 (const TTest *const[]){a_call_at_each_instruction, many_calls_at_each_instruction,
-					NULL});
-#endif
-
-	ends_case = add_case(suite, "ends",
-			     (const TTest *const[]){after_the_end, calls_in_signal_handlers, NULL});
+	ends_case = add_case(suite, "ends", (const TTest *const[]){after_the_end, NULL});
 	tcase_add_loop_test(ends_case, the_end_while_others_write, 0, 10);
 	tcase_add_loop_test(ends_case, the_reader_saves, 0, sizeof(ends) / sizeof(ends[0]));
 	tcase_add_loop_test(ends_case, the_next_process_saves, 0, sizeof(ends) / sizeof(ends[0]));

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: MIT
+/* SPDX-License-Identifier: MIT */
 /* A signal handler records events while its thread is writing one, at any instruction of that. */
 #define _GNU_SOURCE
 #include "tests/unit/support/trace_test.h"

@@ -33,6 +33,7 @@
 #define HAS_SANITIZER 0
 #endif
 
+#define MANY   300u
 #define AT_ALL 16u /* records of threads that ended unseen, before anybody looks for them */
 
 static unsigned walked(void)
@@ -164,7 +165,7 @@ END_TEST
 static void free_and_stay(void *arg)
 {
 	pdn_ended(pdn_end_range(AT(2), 0));
-	get_and_stay(arg);
+	crowd_get_and_stay(arg);
 }
 
 static unsigned that_free(void)

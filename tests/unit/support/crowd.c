@@ -7,17 +7,17 @@
 struct gate crowd_here, crowd_may_go[CROWD];
 struct worker crowd[CROWD];
 
-static void get_and_stay(void *arg)
+void crowd_get_and_stay(void *may_go)
 {
 	get_and_put(AT(0), 1);
 	gate_open(&crowd_here);
-	gate_wait(arg);
+	gate_wait(may_go);
 }
 
 void crowd_start(unsigned from, unsigned to)
 {
 	for (unsigned i = from; i < to; i++) {
-		worker_start(&crowd[i], get_and_stay, &crowd_may_go[i]);
+		worker_start(&crowd[i], crowd_get_and_stay, &crowd_may_go[i]);
 		gate_wait(&crowd_here);
 	}
 }

@@ -19,6 +19,9 @@ void crowd_begin(void);
 void crowd_start(unsigned from, unsigned to);
 void crowd_end(unsigned from, unsigned to);
 
+/* What each of them does; `may_go` is its gate. */
+void crowd_get_and_stay(void *may_go);
+
 /* Moves the counts of those that have ended to where they cost nothing, a few at each pin. */
 void crowd_move_orphans(void);
 

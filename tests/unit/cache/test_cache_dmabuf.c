@@ -15,6 +15,7 @@
 #include "tests/unit/support/descriptors.h"
 #include "cache/backend/backend.h"
 #include "cache/foreign_dmabufs.h"
+#include "cache/region.h"
 #include "cache/region_dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
@@ -44,6 +45,27 @@ START_TEST(the_descriptor_is_a_close_on_exec_one_away_from_the_programs)
 	int after = dup(0);
 	ck_assert_int_eq(after, before);
 	close(after);
+	pindown_put(region);
+}
+END_TEST
+
+/* A program without a standard input may leave no other number. */
+START_TEST(the_descriptor_may_have_the_number_0)
+{
+	struct pdn_pin pin, other, found;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	pindown_region *region = must_get(BASE, 1);
+	pin = other = pdn_region_pin(region);
+	other.fd = 0;
+	pdn_lock();
+	pdn_region_set_dmabuf(region, &other);
+	found = pdn_region_pin(region);
+	pdn_region_set_dmabuf(region, &pin);
+	pdn_unlock();
+	ck_assert_int_eq(found.fd, 0);
+	ck_assert_uint_ne(found.fd_identity, 0);
+	ck_assert_uint_eq(found.fd_identity, pin.fd_identity);
 	pindown_put(region);
 }
 END_TEST
@@ -597,6 +619,7 @@ int main(void)
 	TCase *tc = cache_case(suite, "ownership");
 
 	tcase_add_test(tc, the_descriptor_is_a_close_on_exec_one_away_from_the_programs);
+	tcase_add_test(tc, the_descriptor_may_have_the_number_0);
 	tcase_add_test(tc, the_offset_is_that_of_the_address_in_the_pin);
 	tcase_add_test(tc, bad_arguments_leave_the_outputs_alone);
 	tc = cache_case(suite, "closed early");

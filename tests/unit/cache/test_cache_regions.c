@@ -5,6 +5,9 @@
  * suites.
  */
 #define _GNU_SOURCE
+#include <string.h>
+
+#include "cache/driver/driver.h"
 #include "tests/unit/support/cache_test.h"
 
 #define NEIGHBOURS 3
@@ -472,6 +475,23 @@ START_TEST(pool_memory_of_an_unknown_piece)
 }
 END_TEST
 
+/* Whatever the record had before, of an attempt that reached further. */
+START_TEST(one_allocation_has_no_others)
+{
+	struct pdn_allocation what;
+	int error;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	fake_alloc(BASE + MIB(4), MIB(2), FAKE_VMM);
+	for (unsigned i = 0; i < 2; i++) {
+		memset(&what, 0x5a, sizeof(what));
+		ck_assert_int_eq(pdn_driver_describe(BASE + MIB(4) * i, 1, &what, &error),
+				 PINDOWN_OK);
+		ck_assert_uint_eq(what.others, 0);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: where regions lie");
@@ -491,6 +511,7 @@ int main(void)
 	tcase_add_test(tc, one_region_holds_a_huge_allocation);
 	tcase_add_test(tc, regions_anywhere_in_the_address_space);
 	tc = cache_case(suite, "mappings side by side");
+	tcase_add_test(tc, one_allocation_has_no_others);
 	tcase_add_test(tc, a_range_may_span_adjacent_mappings);
 	tcase_add_test(tc, a_range_must_not_run_out_of_its_mappings);
 	tcase_add_test(tc, without_hooks_a_reservation_shows_that_memory_is_mapped);

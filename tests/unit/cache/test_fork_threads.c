@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <sys/syscall.h>
 
+#include "cache/base/fork_gate.h"
 #include "cache/base/stripes.h"
 #include "cache/base/thread.h"
 #include "cache/region_dmabuf.h"
+#include "tests/unit/support/asleep.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/syscalls.h"
 
@@ -461,6 +463,44 @@ START_TEST(forks_among_busy_threads)
 }
 END_TEST
 
+/* ---- a child that forks ---- */
+
+static struct gate fork_is_under_way;
+static bool fork_is_over;
+
+static void fork_until_it_waits(void *tid)
+{
+	pdn_fork_gate_shut();
+	gate_open(&fork_is_under_way);
+	wait_until_asleep(*(int *)tid, "S");
+	__atomic_store_n(&fork_is_over, true, __ATOMIC_RELAXED);
+	pdn_fork_gate_open();
+}
+
+/* In the child's only thread, whose own fork is over there. */
+static void waits_for_the_forks_of_others(void *arg)
+{
+	int tid = (int)syscall(SYS_gettid);
+
+	(void)arg;
+	gate_init(&fork_is_under_way);
+	worker_start(&forker, fork_until_it_waits, &tid);
+	gate_wait(&fork_is_under_way);
+	pdn_descriptor_begin();
+	EXPECT(__atomic_load_n(&fork_is_over, __ATOMIC_RELAXED));
+	pdn_descriptor_end();
+	worker_join(&forker);
+}
+
+START_TEST(a_descriptor_of_a_child_waits_for_a_fork_of_the_childs)
+{
+	pdn_fork_wait_ns = PATIENCE_NS;
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	get_and_put(AT(0), 1);
+	in_child(waits_for_the_forks_of_others, NULL);
+}
+END_TEST
+
 /* ---- hold counts ---- */
 
 static uint32_t stripe_there;
@@ -513,6 +553,7 @@ int main(void)
 	tcase_add_test(tc, fork_while_another_thread_is_stuck_in_a_pin);
 	tcase_add_test(tc, no_new_pin_while_a_fork_waits);
 	tcase_add_test(tc, forks_among_busy_threads);
+	tcase_add_test(tc, a_descriptor_of_a_child_waits_for_a_fork_of_the_childs);
 	tcase_add_test(tc, a_thread_of_a_child_counts_its_own_holds);
 	tc = suite_case(suite, "and another library", begin_among_others, cache_end);
 	tcase_add_test(tc, a_descriptor_that_is_closed_during_the_fork);

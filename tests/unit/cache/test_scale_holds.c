@@ -14,6 +14,7 @@
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/crowd.h"
 #include "tests/unit/support/refuse.h"
+#include "tests/unit/support/stepping.h"
 
 #define MANY 300u
 
@@ -144,6 +145,57 @@ START_TEST(holds_of_threads_that_ended_are_moved)
 		pindown_put(held[i]);
 	}
 	ck_assert_uint_eq(stats().kept_regions, 0);
+}
+END_TEST
+
+START_TEST(holds_of_one_thread_that_ended_are_moved)
+{
+	crowd_begin();
+	get_and_put(AT(0), 1);
+	worker_start(&crowd[0], hold_and_go, &crowd_may_go[0]);
+	gate_wait(&crowd_here);
+	crowd_end(0, 1);
+	ck_assert_uint_eq(pdn_stripe_orphans, 1);
+	get_and_put(AT(1), 1);
+	ck_assert_uint_eq(pdn_stripe_orphans, 0);
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	pindown_put(held[0]);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+}
+END_TEST
+
+/* Two threads take stripes in words of which no sum has been made yet: it looks at both. */
+static struct pdn_thread last, second;
+
+static void no_word_is_used(void)
+{
+	pdn_stripe_words = 1;
+}
+
+static void use_the_last_word(void)
+{
+	step_from_here();
+	pdn_stripe_use(&last, PDN_STRIPES - 1);
+	step_to_here();
+}
+
+static void use_the_second_word(void)
+{
+	pdn_stripe_use(&second, 64);
+}
+
+static void all_words_are_used(void)
+{
+	ck_assert_uint_eq(pdn_stripe_words, PDN_STRIPES / 64);
+}
+
+START_TEST(two_threads_use_more_words_at_once)
+{
+	static const struct race race = {no_word_is_used, use_the_last_word, use_the_second_word,
+					 all_words_are_used};
+
+	run_race_in_handler("using a stripe of another word", &race, 100);
 }
 END_TEST
 
@@ -279,6 +331,9 @@ int main(void)
 	tcase_add_test(tc, holds_in_all_stripes_are_counted);
 	tcase_add_test(tc, a_fork_copies_no_counts);
 	tcase_add_test(tc, holds_of_threads_that_ended_are_moved);
+	tcase_add_test(tc, holds_of_one_thread_that_ended_are_moved);
+	if (CAN_STEP)
+		tcase_add_test(tc, two_threads_use_more_words_at_once);
 	tcase_add_test(tc, threads_whose_counts_get_no_memory);
 	tcase_add_test(tc, columns_that_get_no_memory);
 	tcase_add_test(tc, memory_that_was_refused_comes_later);

@@ -4,7 +4,7 @@
 table_bin := $(B)/unit
 table_obj := $(B)/obj/tests/unit/hook
 table_built := $(addprefix $(table_bin)/,table_rows libtable_second.so libtable_third.so \
-	libtable_waits.so table_driver/libcuda.so.1)
+	libtable_waits.so libtable_brings.so table_driver/libcuda.so.1)
 
 CHECK_TREE += tests/unit/hook/check-table $(table_bin)/test_table_lookup \
 	$(table_bin)/test_table_records \
@@ -22,6 +22,11 @@ $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_ob
 $(table_bin)/libtable_second.so $(table_bin)/libtable_third.so: $(table_obj)/table_other.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS)
+$(table_bin)/libtable_brings.so: $(table_bin)/libtable_third.so \
+		$(table_bin)/table_driver/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) -Wl,--no-as-needed -x c /dev/null -x none $^ \
+		-Wl,-rpath,'$$ORIGIN' -o $@ $(ALL_LDFLAGS)
 $(table_bin)/libtable_waits.so: $(table_obj)/table_waits.c.o $(table_bin)/table_driver/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS) -lpthread

@@ -344,6 +344,34 @@ static void by_newer_answer(void)
 	check(trusts() == !on, "and from then on nothing is trusted");
 }
 
+/* ---- libraries that come and go -------------------------------------------------------------- */
+
+static const char *own_folder;
+
+/* The wrappers that the program has been given call it. */
+static void by_closed_driver(void)
+{
+	check(dlclose(driver) == 0, "the driver can be closed");
+	check(dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD) != NULL, "and stays loaded");
+}
+
+/*
+ * A library that another one brings along has no search list of its own: what RTLD_NEXT leads to,
+ * only the loader can tell.
+ */
+static void by_brought_library(void)
+{
+	void *library, *(*next)(const char *);
+	char path[4096];
+
+	snprintf(path, sizeof(path), "%s/libtable_brings.so", own_folder);
+	library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	next = library ? dlsym(library, "table_other_next") : NULL;
+	check(trusts(), "a library that is brought along is trusted as long as it asks nothing");
+	check(next && is_drivers(next("cuMemFree_v2")), "RTLD_NEXT leads to the driver's own");
+	check(trusts() == !on, "and from then on nothing is trusted");
+}
+
 /* ---- the runs -------------------------------------------------------------------------------- */
 
 static int run_newer(void (*look)(void))
@@ -363,6 +391,11 @@ static int run_inside(const char *folder)
 		return run_newer(by_newer_name);
 	if (!strcmp(getenv("TABLE_INSIDE"), "answer"))
 		return run_newer(by_newer_answer);
+	own_folder = folder;
+	if (!strcmp(getenv("TABLE_INSIDE"), "closed"))
+		return run_newer(by_closed_driver);
+	if (!strcmp(getenv("TABLE_INSIDE"), "brought"))
+		return run_newer(by_brought_library);
 	without_driver();
 	from_a_library_that_goes(folder);
 	within_constructor(folder);
@@ -436,7 +469,7 @@ static const char newer_answer[] =
 
 int main(int argc, char **argv)
 {
-	char self[4096], folder[4096];
+	char self[4096], folder[4096], brought[4200];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 	(void)argc;
@@ -448,10 +481,16 @@ int main(int argc, char **argv)
 	if (getenv("TABLE_INSIDE"))
 		return run_inside(dirname(folder));
 	dirname(folder);
+	snprintf(brought, sizeof(brought),
+		 "pindown: %s/libtable_third.so has looked up cuMemFree_v2 by RTLD_NEXT from ",
+		 folder);
 	on = true;
 	if (!run(self, folder, "1", "all", second) || !run(self, folder, "0", "all", NULL) ||
 	    !run(self, folder, "1", "name", newer_name) || !run(self, folder, "0", "name", NULL) ||
-	    !run(self, folder, "1", "answer", newer_answer)) {
+	    !run(self, folder, "1", "answer", newer_answer) ||
+	    !run(self, folder, "1", "closed", NULL) ||
+	    !run(self, folder, "1", "brought", brought) ||
+	    !run(self, folder, "0", "brought", NULL)) {
 		printf("a run under the preload did not finish\n");
 		failed++;
 	}

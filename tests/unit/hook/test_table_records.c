@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "tests/unit/hook/checked.h"
 
@@ -170,6 +171,32 @@ static void many(void)
 	check(all, "and each is found");
 }
 
+/* ---- no memory ------------------------------------------------------------------------------- */
+
+/* The table is full, and can't become larger. */
+static void without_memory(void)
+{
+	struct rlimit limit, none;
+	bool all = true, added, kept;
+	uint64_t key = 0;
+
+	pdn_records_fork_child(); /* the tables are empty */
+	getrlimit(RLIMIT_AS, &limit);
+	do
+		add_record(0, ++key, 2, 3);
+	while (tables[0].table.used < tables[0].table.capacity);
+	none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+	setrlimit(RLIMIT_AS, &none);
+	errno = 77;
+	added = add_record(0, key + 1, 2, 3);
+	kept = errno == 77;
+	setrlimit(RLIMIT_AS, &limit);
+	check(!added && kept, "a record without memory is not added, and errno is kept");
+	for (uint64_t k = 1; k <= key; k++)
+		all &= pdn_record_remove(&tables[0], k) == 1;
+	check(all, "and the others are still there");
+}
+
 /* ---- counts ---------------------------------------------------------------------------------- */
 
 static struct pdn_counts counted;
@@ -226,6 +253,8 @@ int main(void)
 {
 	check(same_at_random(), "after random operations, records equal a plain array");
 	many();
+	if (!getenv("TEST_EMULATOR")) /* which need not know the limit */
+		without_memory();
 	counts();
 	threads();
 	pdn_records_fork_child();

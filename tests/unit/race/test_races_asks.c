@@ -206,6 +206,33 @@ START_TEST(a_free_does_not_wait_for_questions_that_begin_after_it)
 }
 END_TEST
 
+static void free_is_over(void *arg)
+{
+	(void)arg;
+	freer_ends();
+}
+
+static void free_another_meanwhile(void *arg)
+{
+	freer_starts(free_it, AT(0), false);
+	worker_wait_idle(&freer.worker);
+	ck_assert(!__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
+	fake_at_edge(FAKE_EXPORT, FAKE_ENTERING(0), free_is_over, arg);
+}
+
+/* How long the memory is that it frees is not known: it waits for the answers, and no longer. */
+START_TEST(a_free_does_not_wait_for_the_pin_after_its_answers)
+{
+	pdn_race_wait_ns = 10 * PATIENCE_NS;
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	fake_alloc(AT(1), LENGTH, FAKE_LINEAR);
+	fake_at_edge(FAKE_QUERY, 1, free_another_meanwhile, NULL);
+	get_and_put(AT(1), LENGTH);
+	ck_assert(fake_edge_met());
+	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
 /* ---- a question waits for a free ----------------------------------------------------------- */
 
 START_TEST(a_pin_waits_for_the_end_under_way_of_its_memory)
@@ -531,6 +558,7 @@ int main(void)
 	tcase_add_loop_test(tc, an_end_waits_for_the_answers_about_an_export, 0, ENDS);
 	tcase_add_loop_test(tc, an_unmap_waits_for_the_answers_to_a_hit_beside_it, 0, 6);
 	tcase_add_test(tc, a_free_does_not_wait_for_questions_that_begin_after_it);
+	tcase_add_test(tc, a_free_does_not_wait_for_the_pin_after_its_answers);
 	tc = cache_case(suite, "a question waits for an end");
 	tcase_add_loop_test(tc, a_pin_waits_for_the_end_under_way_of_its_memory, 0, 3);
 	tcase_add_test(tc, a_pin_waits_for_a_free_of_what_begins_before_it);

@@ -508,6 +508,50 @@ START_TEST(two_threads_end_the_same_region)
 }
 END_TEST
 
+static struct gate told[2], may_end[2];
+
+static void block_each(const struct pindown_invalidation *what, void *arg)
+{
+	unsigned i = what->base != AT(0);
+
+	(void)arg;
+	gate_open(&told[i]);
+	gate_wait(&may_end[i]);
+}
+
+static void invalidate_second(void *arg)
+{
+	(void)arg;
+	pindown_invalidate(AT(1), 0);
+}
+
+/* The list of the first one is no longer the latest. */
+START_TEST(two_threads_end_regions_in_either_order)
+{
+	struct worker worker[2];
+	unsigned first = (unsigned)_i;
+
+	for (unsigned i = 0; i < 2; i++) {
+		gate_init(&told[i]);
+		gate_init(&may_end[i]);
+		fake_alloc(AT(i), MIB(2), FAKE_LINEAR);
+		get_and_put(AT(i), 1);
+	}
+	int id = pindown_subscribe(block_each, NULL);
+	worker_start(&worker[0], invalidate_first, NULL);
+	gate_wait(&told[0]);
+	worker_start(&worker[1], invalidate_second, NULL);
+	gate_wait(&told[1]);
+	gate_open(&may_end[first]);
+	worker_join(&worker[first]);
+	ck_assert_uint_eq(stats().regions, 1);
+	gate_open(&may_end[!first]);
+	worker_join(&worker[!first]);
+	ck_assert_uint_eq(stats().regions, 0);
+	pindown_unsubscribe(id);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("races: frees under way");
@@ -534,5 +578,6 @@ int main(void)
 	tcase_add_test(tc, a_free_during_a_comparison_for_an_allocation);
 	tcase_add_test(tc, a_free_does_not_wait_for_the_eviction_of_another_region);
 	tcase_add_test(tc, two_threads_end_the_same_region);
+	tcase_add_loop_test(tc, two_threads_end_regions_in_either_order, 0, 2);
 	return run_suite(suite);
 }

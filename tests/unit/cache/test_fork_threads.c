@@ -518,6 +518,7 @@ static void counts_apart(void *arg)
 	struct worker worker;
 
 	(void)arg;
+	EXPECT(pdn_stripe_orphans == 0);
 	EXPECT(pindown_get(AT(0), 1, 0, &(pindown_region *){NULL}) == PINDOWN_OK);
 	EXPECT(pdn_self()->stripe != PDN_STRIPE_SHARED);
 	for (int turn = 0; turn < 3; turn++) {

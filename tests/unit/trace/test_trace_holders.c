@@ -225,6 +225,11 @@ START_TEST(without_the_event_in_the_trace_nothing_is_searched)
 	end(AT(0));
 	ck_assert_uint_eq(count_events(PDN_EV_HOLDER), 0);
 	ck_assert_uint_eq(count_events(PDN_EV_HELD), 1);
+	for (unsigned i = 0; i < event_count; i++)
+		if (events[i].record.event == PDN_EV_HELD) {
+			ck_assert_uint_eq(events[i].record.text_length, strlen("books"));
+			ck_assert_uint_eq(events[i].record.extra, 1);
+		}
 }
 END_TEST
 

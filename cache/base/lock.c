@@ -98,9 +98,9 @@ static inline bool take_if_free(uint32_t *word)
  * these two cost the others more than the spinning; when it has been woken, for longer than the
  * lock is held; and between saying so and sleeping, for longer than a store is late.
  */
-#define SPINS_AT_FIRST 1000u
-#define SPINS_WOKEN    100u
-#define SPINS_SAID     50u
+#define SPINS_AT_FIRST 1000
+#define SPINS_WOKEN    100
+#define SPINS_SAID     50
 
 /*
  * The turns between two looks, which become twice as many up to the second number. A thread that
@@ -108,26 +108,27 @@ static inline bool take_if_free(uint32_t *word)
  * other's pin or end, and with it, line after line, everything that is changed under the lock. That
  * takes the processors longer than the changes do. So the other is left to go on for a while.
  */
-#define REST_AT_FIRST 32u
-#define REST_AT_MOST  256u
+#define REST_AT_FIRST 32
+#define REST_AT_MOST  256
 
 /*
  * Sequentially consistent: behind say_that_it_is_awaited() the look must not come before it, as it
  * could on arm64 otherwise.
  */
-static bool spins_for(uint32_t *word, unsigned turns)
+static bool __attribute__((noinline, cold)) spins_for(uint32_t *word, int turns)
 {
-	unsigned spun = 0, rest = REST_AT_FIRST;
+	int rest = REST_AT_FIRST;
 
 	for (;;) {
 		if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == FREE && take_if_free(word))
 			return true;
-		if (spun >= turns)
+		if (turns <= 0)
 			return false;
-		for (unsigned i = 0; i < rest; i++)
+		turns -= rest;
+		for (int i = rest; i > 0; i--)
 			relax();
-		spun += rest;
-		rest = rest < REST_AT_MOST ? 2 * rest : rest;
+		if (rest < REST_AT_MOST)
+			rest *= 2;
 	}
 }
 
@@ -141,7 +142,7 @@ static void say_that_it_is_awaited(enum pdn_lock_name name)
  * After a sleep that nobody has ended a thread spins for less: all that sleep look again after each
  * millisecond, and they may be many.
  */
-static void __attribute__((noinline)) wait_for(enum pdn_lock_name name)
+static void __attribute__((noinline, cold)) wait_for(enum pdn_lock_name name)
 {
 	const struct timespec most = timespec_of(pdn_lock_sleep_ns);
 	uint32_t *lock = &pdn_here.lock[name], *turns = &pdn_here.turns[name], turn;

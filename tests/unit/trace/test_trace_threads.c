@@ -292,7 +292,7 @@ START_TEST(children_of_children)
 END_TEST
 
 static bool stop;
-static uint64_t may_write; /* so many events in each thread */
+static uint64_t may_write; /* the number of events that each thread may write */
 
 static void *write_until_stopped(void *arg)
 {

@@ -13,8 +13,9 @@
 #include <time.h>
 
 #include "model.h"
+#include "tests/unit/support/sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if UNDER_SANITIZER
 #define USUAL_OPERATIONS 500000
 #else
 #define USUAL_OPERATIONS 10000000

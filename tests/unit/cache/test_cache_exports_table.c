@@ -15,14 +15,7 @@
 
 #include "cache/foreign_table.h"
 #include "tests/unit/support/exports_test.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#define IS_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define IS_SANITIZED 0
-#endif
+#include "tests/unit/support/sanitizers.h"
 
 /* ---- many ---- */
 
@@ -61,7 +54,7 @@ START_TEST(little_room)
 {
 	struct rlimit limit;
 
-	if (IS_SANITIZED) {
+	if (UNDER_SANITIZER) {
 		skip_test("a sanitizer needs all address space");
 		return;
 	}

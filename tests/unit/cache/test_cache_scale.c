@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/stepping.h"
 
 #define REGIONS 600u
@@ -16,7 +17,7 @@
 #define UNKNOWN (BASE + GIB(300))
 
 /* Without optimization, and with a sanitizer's code in between, there is nothing to compare. */
-#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__OPTIMIZE__) && !UNDER_ASAN
 #define IS_AS_SHIPPED true
 #else
 #define IS_AS_SHIPPED false

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 
 #include "tests/unit/support/fork_test.h"
+#include "tests/unit/support/sanitizers.h"
 #include "cache/base/address_space.h"
 
 static void leave(uint64_t bytes)
@@ -316,20 +317,12 @@ START_TEST(a_child)
 }
 END_TEST
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#define IS_SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define IS_SANITIZED 0
-#endif
-
 int main(void)
 {
 	Suite *suite;
 	TCase *tc;
 
-	if (IS_SANITIZED) {
+	if (UNDER_SANITIZER) {
 		printf("skipped: a sanitizer needs unlimited address space\n");
 		return 77;
 	}

@@ -14,18 +14,11 @@
 #include "cache/region.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/fake_state.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_SANITIZER 1
-#elif defined(__has_feature)
-#define HAS_SANITIZER (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define HAS_SANITIZER 0
-#endif
+#include "tests/unit/support/sanitizers.h"
 
 static bool counts_pages(void)
 {
-	if (HAS_SANITIZER)
+	if (UNDER_SANITIZER)
 		skip_test("a sanitizer takes memory of its own");
 	else if (sysconf(_SC_PAGESIZE) != 4096)
 		skip_test("the bounds are for pages of 4096 bytes");
@@ -163,7 +156,7 @@ START_TEST(huge_pages_for_what_hits_read)
 	const uint32_t many = 300000;
 	char first[512], records[512], briefs[512], counts[512];
 
-	if (HAS_SANITIZER) {
+	if (UNDER_SANITIZER) {
 		skip_test("it takes too long under a sanitizer");
 		return;
 	}

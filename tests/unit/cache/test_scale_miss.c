@@ -9,6 +9,7 @@
 
 #include "cache/driver/cuda_abi.h"
 #include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/stepping.h"
 
 #define AT(i) (BASE + PAGE * (i))
@@ -110,7 +111,7 @@ static unsigned length_of(void (*step)(void), unsigned count)
  * For each region of a range, and for each miss. The limits leave room for other versions of the
  * compiler; other compilers are not measured.
  */
-#if defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__OPTIMIZE__) && !defined(__clang__) && !UNDER_ASAN
 #define LIMIT	   680u
 #define MISS_LIMIT 1850u
 #else

@@ -18,20 +18,9 @@
 #include "cache/region.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/crowd.h"
+#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/stepping.h"
 #include "tests/unit/support/syscalls.h"
-
-/* Its runtime waits for threads to end in its own way. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_SANITIZER 1
-#endif
-#endif
-#ifndef HAS_SANITIZER
-#define HAS_SANITIZER 0
-#endif
 
 #define MANY   300u
 #define AT_ALL 16u /* records of threads that ended unseen, before anybody looks for them */
@@ -144,7 +133,7 @@ END_TEST
 /* Idle threads that have hit, and have never freed. */
 START_TEST(a_pin_and_an_invalidation_beside_many_threads)
 {
-	const unsigned idle = 63, each = HAS_SANITIZER ? 120 : 40; /* its checks count, too */
+	const unsigned idle = 63, each = UNDER_SANITIZER ? 120 : 40; /* its checks count, too */
 	unsigned before, beside;
 
 	crowd_begin();
@@ -499,7 +488,7 @@ int main(void)
 	/* Destructors run in the order of their keys: this one's before pindown's. */
 	if (pthread_key_create(&before_pindowns, exit_in_steps) != 0)
 		return 1;
-	if (!HAS_SANITIZER) /* ThreadSanitizer reports what the handler allocates */
+	if (!UNDER_SANITIZER) /* ThreadSanitizer reports what the handler allocates */
 		tcase_add_test(tc, a_signal_in_the_first_call_of_all);
 	tcase_add_test(tc, records_of_threads_that_ended_are_not_walked);
 	tcase_add_test(tc, one_that_lives_on_does_not_keep_the_others);
@@ -510,7 +499,7 @@ int main(void)
 	tcase_add_test(tc, threads_that_never_free_have_no_guards);
 	tcase_add_test(tc, threads_that_exit);
 	tcase_add_test(tc, threads_that_are_cancelled);
-	if (!HAS_SANITIZER) {
+	if (!UNDER_SANITIZER) {
 		tcase_add_test(tc, threads_that_end_without_destructors);
 		tcase_add_test(tc, threads_whose_destructors_use_the_cache);
 	}

@@ -20,6 +20,7 @@
 
 #include "cache/base/barrier.h"
 #include "tests/unit/support/fork_test.h"
+#include "tests/unit/support/sanitizers.h"
 #include "cache/region.h"
 #ifdef PDN_POINTS
 #include "tests/unit/support/windows.h"
@@ -456,11 +457,7 @@ static void fail_some_pins(struct player *player)
 }
 
 /* ThreadSanitizer does not support a fork among threads. */
-#if defined(__SANITIZE_THREAD__)
-#define CAN_FORK 0
-#else
-#define CAN_FORK 1
-#endif
+#define CAN_FORK (!UNDER_TSAN)
 
 static void child_has_nothing(void *arg)
 {

@@ -4,20 +4,13 @@
 #define CANCEL_TEST_H
 
 #include "tests/unit/support/objects_test.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define UNDER_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define UNDER_ASAN 1
-#endif
-#endif
+#include "tests/unit/support/sanitizers.h"
 
 /*
  * AddressSanitizer does not see that the stack frames of a cancelled thread are gone, and reports
  * errors in code that is called there later. It can be told, but not in the middle of the cache.
  */
-#ifdef UNDER_ASAN
+#if UNDER_ASAN
 void __asan_handle_no_return(void);
 #define IS_FOLLOWED false
 #else

@@ -14,8 +14,9 @@
 #include <stdbool.h>
 
 #include "cache/base/barrier.h"
+#include "tests/unit/support/sanitizers.h"
 
-#if defined(__x86_64__) && PDN_ASYMMETRIC && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && PDN_ASYMMETRIC && !UNDER_ASAN
 #define DUEL_HAS_LATE_STORES 1
 #else
 #define DUEL_HAS_LATE_STORES 0

@@ -12,21 +12,14 @@
 
 #include <stdbool.h>
 
+#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/suite.h"
 
-#if defined(__x86_64__)
+/* Under ThreadSanitizer the steps would be those of its runtime. */
+#if defined(__x86_64__) && !UNDER_TSAN
 #define CAN_STEP 1
 #else
 #define CAN_STEP 0
-#endif
-#if defined(__SANITIZE_THREAD__)
-#undef CAN_STEP
-#define CAN_STEP 0 /* the steps would be those of the sanitizer's runtime */
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#undef CAN_STEP
-#define CAN_STEP 0
-#endif
 #endif
 
 /* The result of main() for a suite in which everything is stepped. */

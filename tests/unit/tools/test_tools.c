@@ -20,6 +20,7 @@
 #include "tools/base/out.h"
 #include "tools/ui/plot.h"
 #include "tools/trace/reader.h"
+#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/suite.h"
 #include "tools/trace/symbols.h"
 #include "tools/report/tally.h"
@@ -552,20 +553,14 @@ START_TEST(names_are_below_the_root)
 }
 END_TEST
 
-/* It would take ten minutes for some tests, each of which has one thread. */
-#if defined(__SANITIZE_THREAD__)
-#define HAS_THREAD_SANITIZER 1
-#else
-#define HAS_THREAD_SANITIZER 0
-#endif
-
 int main(void)
 {
 	Suite *suite = suite_create("tools");
 	TCase *hostile = suite_case(suite, "hostile", set_up, tear_down);
 	TCase *plain = suite_case(suite, "plain", NULL, NULL);
 
-	if (!HAS_THREAD_SANITIZER) {
+	/* ThreadSanitizer would take ten minutes for these, each of which has one thread. */
+	if (!UNDER_TSAN) {
 		tcase_add_test(hostile, cut_at_every_byte);
 		tcase_add_test(hostile, cut_and_reported);
 		tcase_add_loop_test(hostile, every_bit_flipped, 0, 8);

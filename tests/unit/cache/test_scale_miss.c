@@ -9,7 +9,6 @@
 
 #include "cache/driver/cuda_abi.h"
 #include "tests/unit/support/cache_test.h"
-#include "tests/unit/support/sanitizers.h"
 #include "tests/unit/support/stepping.h"
 
 #define AT(i) (BASE + PAGE * (i))
@@ -111,7 +110,7 @@ static unsigned length_of(void (*step)(void), unsigned count)
  * For each region of a range, and for each miss. The limits leave room for other versions of the
  * compiler; other compilers are not measured.
  */
-#if defined(__OPTIMIZE__) && !defined(__clang__) && !UNDER_ASAN
+#if defined(__OPTIMIZE__) && !defined(__clang__)
 #define LIMIT	   680u
 #define MISS_LIMIT 1850u
 #else
@@ -244,7 +243,7 @@ int main(void)
 	tcase_add_test(tc, driver_calls_for_memory_of_a_pool);
 	tcase_add_test(tc, driver_calls_for_mapped_memory);
 	tcase_add_test(tc, driver_calls_while_other_memory_is_freed);
-	if (CAN_STEP) {
+	if (CAN_COUNT) {
 		tc = cache_case(suite, "instructions");
 		tcase_add_test(tc, instructions_of_a_range);
 		tcase_add_test(tc, instructions_of_a_miss);

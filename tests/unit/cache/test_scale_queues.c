@@ -262,7 +262,7 @@ int main(void)
 	tcase_add_test(tc, the_one_of_another_device_is_found_among_all_that_were_held);
 	tcase_add_test(tc, an_idle_one_is_found_beside_many_that_are_newly_held);
 	tcase_add_test(tc, what_was_held_is_still_there);
-	if (CAN_STEP) {
+	if (CAN_COUNT) {
 		tc = cache_case(suite, "instructions");
 		tcase_add_test(tc, held_regions_do_not_make_evictions_longer);
 		tcase_add_test(tc, used_and_held_regions_do_not_make_evictions_longer);

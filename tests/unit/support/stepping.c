@@ -288,3 +288,11 @@ int run_stepped_suite(Suite *suite)
 	printf("skipped: single-stepping is for x86-64, and not under ThreadSanitizer\n");
 	return 77;
 }
+
+int run_counting_suite(Suite *suite)
+{
+	if (CAN_COUNT)
+		return run_suite(suite);
+	printf("skipped: instructions are counted on x86-64, and not those of a sanitizer\n");
+	return 77;
+}

@@ -22,8 +22,12 @@
 #define CAN_STEP 0
 #endif
 
-/* The result of main() for a suite in which everything is stepped. */
+/* Instructions are counted to compare them: those of a sanitizer would be among them. */
+#define CAN_COUNT (CAN_STEP && !UNDER_ASAN)
+
+/* The result of main() for a suite in which everything is stepped, or in which all of it counts. */
 int run_stepped_suite(Suite *suite);
+int run_counting_suite(Suite *suite);
 
 struct race {
 	void (*prepare)(void);

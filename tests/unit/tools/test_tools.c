@@ -111,6 +111,12 @@ static bool is_interesting(size_t offset)
 	return word[0] || word[1];
 }
 
+/* Under AddressSanitizer, where each takes ten times as long, short rounds try a quarter. */
+static bool is_left_out(size_t number)
+{
+	return UNDER_ASAN && !wants_long_rounds() && number % 4 != 0;
+}
+
 START_TEST(cut_at_every_byte)
 {
 	uint64_t before = whole_events;
@@ -118,7 +124,7 @@ START_TEST(cut_at_every_byte)
 	for (size_t size = made.size; size-- > 0;) {
 		uint64_t count;
 
-		if (!is_interesting(size) && size % 4099)
+		if (is_left_out(size) || (!is_interesting(size) && size % 4099))
 			continue;
 		ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
 		count = read_all();
@@ -133,7 +139,7 @@ END_TEST
 START_TEST(cut_and_reported)
 {
 	for (size_t size = made.size - 1; size > 64; size -= 7) {
-		if (!is_interesting(size))
+		if (is_left_out(size) || !is_interesting(size))
 			continue;
 		ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
 		report_all();
@@ -147,7 +153,7 @@ START_TEST(every_bit_flipped)
 	for (size_t offset = 0; offset < made.size; offset++) {
 		unsigned char changed = made.bytes[offset] ^ (unsigned char)(1 << _i);
 
-		if (!is_interesting(offset))
+		if (is_left_out(offset / 8 + (size_t)_i) || !is_interesting(offset))
 			continue;
 		write_at(&changed, 1, offset);
 		read_all();
@@ -179,7 +185,7 @@ static const uint64_t words[] = {0,
 START_TEST(words_replaced)
 {
 	for (size_t offset = 0; offset < made.size; offset += 8) {
-		if (!is_interesting(offset))
+		if (is_left_out(offset / 64 + (size_t)_i) || !is_interesting(offset))
 			continue;
 		write_at(&words[_i], 8, offset);
 		read_all();

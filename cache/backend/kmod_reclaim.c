@@ -34,9 +34,12 @@ static void answer_one(void)
 	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
 }
 
+int pdn_wish_look_ms = 10000;
+
 /*
  * Runs until the process ends or the descriptor is no longer the device's, as after the program has
- * closed it: poll() then fails with another error than an interruption.
+ * closed it. A poll() under way keeps the device open, and all that the module has pinned; so it
+ * must end now and then.
  */
 static void *answer_wishes(void *unused)
 {
@@ -44,11 +47,11 @@ static void *answer_wishes(void *unused)
 
 	(void)unused;
 	while (pdn_descriptor_is(wish_fd, wish_identity)) {
-		int n = poll(&asked, 1, -1);
+		int n = poll(&asked, 1, pdn_wish_look_ms);
 
-		if (n < 0 && errno == EINTR)
+		if (n == 0 || (n < 0 && errno == EINTR))
 			continue;
-		if (n <= 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
+		if (n < 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
 			break;
 		if (pdn_descriptor_is(wish_fd, wish_identity))
 			answer_one();

@@ -7,12 +7,16 @@
 #include "tests/unit/support/kmod_test.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cache/backend/kmod_reclaim.h"
+#include "cache/base/descriptor.h"
 #include "cache/region.h"
+#include "kmod/pindown_ioctl.h"
 
 /* ---- one region of several pins ---- */
 
@@ -395,6 +399,29 @@ START_TEST(a_program_that_closes_the_device)
 }
 END_TEST
 
+static bool is_closed(int other_end)
+{
+	struct pollfd end = {.fd = other_end};
+
+	return poll(&end, 1, 0) == 1 && end.revents & POLLERR;
+}
+
+/* The thread that waits for wishes does not keep the device open. */
+START_TEST(a_program_that_closes_the_device_in_a_wait)
+{
+	struct pindown_state state = {0};
+	int device[2];
+
+	ck_assert_int_eq(pipe(device), 0);
+	pdn_wish_look_ms = 100;
+	pdn_kmod_answer_wishes(device[0], pdn_descriptor_identity(device[0]), &state);
+	usleep(20000);
+	close(device[0]);
+	wait_until(is_closed(device[1]));
+	close(device[1]);
+}
+END_TEST
+
 static void child_pins_for_itself(void)
 {
 	pindown_region *region = NULL;
@@ -457,5 +484,6 @@ int main(void)
 	tcase_add_test(tc, a_child_starts_afresh);
 	tc = suite_case(suite, "what the process does itself, auto", begin_auto, end_kmod);
 	tcase_add_test(tc, a_program_that_closes_the_device);
+	tcase_add_test(tc, a_program_that_closes_the_device_in_a_wait);
 	return run_suite(suite);
 }

@@ -2,7 +2,6 @@
 /* The thread that gives BAR space back when pindown.ko asks this process for it. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -59,7 +58,10 @@ static void *answer_wishes(void *unused)
 	return NULL;
 }
 
-/* The thread blocks all signals: the program's are for the program's own threads. */
+/*
+ * The thread blocks all signals: the program's are for the program's own threads. Its stack is as
+ * large as theirs: the thread-local data of all libraries is in there, and callbacks run on it.
+ */
 static bool start_thread(void)
 {
 	pthread_attr_t attributes;
@@ -70,7 +72,6 @@ static bool start_thread(void)
 	if (pthread_attr_init(&attributes) != 0)
 		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN + 65536);
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	started = pthread_create(&thread, &attributes, answer_wishes, NULL) == 0;

@@ -106,17 +106,17 @@ PDN_EXPORT int pindown_unsubscribe(int id)
 	pdn_lock();
 	if (s->callback && !s->leaving && id_of(place) == id) {
 		result = PINDOWN_OK;
-		s->leaving =
-			true; /* no longer called; the place stays until its callbacks return */
-		while (result == PINDOWN_OK && s->running > runs_here(place))
+		/* No longer called. The place stays until its callbacks return, and no longer. */
+		s->leaving = true;
+		__atomic_fetch_and(&subscribed, ~(1ull << place), __ATOMIC_RELAXED);
+		while (result == PINDOWN_OK && id_of(place) == id && s->running > runs_here(place))
 			if (!pdn_wait_pending(deadline)) {
 				deadline = pdn_race_deadline();
 				if (may_be_awaited())
 					result = PINDOWN_ERR_DEADLOCK;
 			}
-		if (!s->running)
+		if (id_of(place) == id && !s->running)
 			s->callback = NULL;
-		__atomic_fetch_and(&subscribed, ~(1ull << place), __ATOMIC_RELAXED);
 	}
 	pdn_unlock();
 	return result;

@@ -360,7 +360,8 @@ struct last_hit {
 /*
  * Hold that region once more. It needs no announcement: the first hold keeps the region from being
  * unpinned. A state that is live still pairs with pdn_region_set_state(): the free has not passed
- * its barrier yet, and so not reached the driver.
+ * its barrier yet, and so not reached the driver. The index is not asked, so the caller has seen
+ * that the address is none that it refuses: has_pages() does not look at higher bits.
  */
 static inline bool hold_again(struct pdn_thread *self, uint32_t number, uint64_t addr,
 			      uint64_t length)
@@ -422,7 +423,8 @@ PDN_EXPORT int pindown_getv(const struct pindown_range *ranges, size_t n, unsign
 		int result;
 
 		if (likely(self && self->holds && !(flags & ~PDN_GET_FLAGS)) &&
-		    likely(length - 1 < ~0ull / 2) && likely(!pdn_thread_counts_down(self)) &&
+		    likely((addr | (length - 1)) < PDN_ADDRESS_LIMIT) &&
+		    likely(!pdn_thread_counts_down(self)) &&
 		    likely(hold_plain(self, addr, length, &last))) {
 			pdn_touch(&pdn_briefs[last.number]);
 			pdn_count(&self->counters->hits);

@@ -8,14 +8,16 @@
 #include "cache/region.h"
 
 /*
- * In a child that a signal handler forked just here the other threads are gone; so are their
- * announcements, once this thread has let go of the lock.
+ * A thread with an announcement of its own was cancelled in a hit, and ends the region in a
+ * clean-up handler: it does not wait for itself. In a child that a signal handler forked just here
+ * the other threads are gone; so are their announcements, once this thread has let go of the lock.
  */
 void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
 {
 	struct pdn_backoff rest = {0};
 
-	while (__atomic_load_n(&thread->probing, __ATOMIC_ACQUIRE) == number &&
+	while (thread != pdn_self_tls &&
+	       __atomic_load_n(&thread->probing, __ATOMIC_ACQUIRE) == number &&
 	       pdn_process_is_known())
 		pdn_backoff(&rest);
 }

@@ -2,7 +2,6 @@
 /* The thread that gives BAR space back when pindown.ko asks this process for it. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -34,9 +33,12 @@ static void answer_one(void)
 	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
 }
 
+int pdn_wish_look_ms = 10000;
+
 /*
  * Runs until the process ends or the descriptor is no longer the device's, as after the program has
- * closed it: poll() then fails with another error than an interruption.
+ * closed it. A poll() under way keeps the device open, and all that the module has pinned; so it
+ * must end now and then.
  */
 static void *answer_wishes(void *unused)
 {
@@ -44,11 +46,11 @@ static void *answer_wishes(void *unused)
 
 	(void)unused;
 	while (pdn_descriptor_is(wish_fd, wish_identity)) {
-		int n = poll(&asked, 1, -1);
+		int n = poll(&asked, 1, pdn_wish_look_ms);
 
-		if (n < 0 && errno == EINTR)
+		if (n == 0 || (n < 0 && errno == EINTR))
 			continue;
-		if (n <= 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
+		if (n < 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
 			break;
 		if (pdn_descriptor_is(wish_fd, wish_identity))
 			answer_one();
@@ -56,7 +58,10 @@ static void *answer_wishes(void *unused)
 	return NULL;
 }
 
-/* The thread blocks all signals: the program's are for the program's own threads. */
+/*
+ * The thread blocks all signals: the program's are for the program's own threads. Its stack is as
+ * large as theirs: the thread-local data of all libraries is in there, and callbacks run on it.
+ */
 static bool start_thread(void)
 {
 	pthread_attr_t attributes;
@@ -67,7 +72,6 @@ static bool start_thread(void)
 	if (pthread_attr_init(&attributes) != 0)
 		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN + 65536);
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	started = pthread_create(&thread, &attributes, answer_wishes, NULL) == 0;

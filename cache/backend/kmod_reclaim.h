@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "cache/base/visible.h"
+
 struct pindown_state;
 
 /*
@@ -12,6 +14,9 @@ struct pindown_state;
  * asks. If it can't be started, idle regions stay pinned.
  */
 void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state);
+
+/* How long it sleeps at most. Tests have other values. */
+extern PDN_HIDDEN int pdn_wish_look_ms;
 
 /* A forked child has no such thread yet. */
 void pdn_kmod_reclaim_fork_child(void);

@@ -11,38 +11,46 @@
 #include <time.h>
 #include <unistd.h>
 
-static bool is_pending(int signal)
+/* SIGTTOU is for a job in the background that writes to its terminal, unless it is blocked. */
+static void fill(sigset_t *set)
 {
-	sigset_t pending;
-
-	return sigpending(&pending) == 0 && sigismember(&pending, signal) == 1;
+	sigemptyset(set);
+	sigaddset(set, SIGPIPE);
+	sigaddset(set, SIGXFSZ);
+	sigaddset(set, SIGTTOU);
 }
 
-void pdn_shield_up(struct pdn_shield *shield, int signal)
+void pdn_shield_up(struct pdn_shield *shield)
 {
 	sigset_t set;
 
 	shield->error = errno;
-	shield->signal = signal;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &shield->cancel);
-	sigemptyset(&set);
-	sigaddset(&set, signal);
+	fill(&set);
 	pthread_sigmask(SIG_BLOCK, &set, &shield->mask);
-	shield->pending = is_pending(signal);
+	sigemptyset(&shield->pending);
+	sigpending(&shield->pending);
 }
 
-void pdn_shield_down(struct pdn_shield *shield)
+/* A signal that was pending before is the program's own: it is delivered when unblocked. */
+static void consume(const struct pdn_shield *shield, int signal)
 {
 	static const struct timespec now;
 	sigset_t set;
 
-	/* One that was pending before is the program's own: it is delivered when unblocked. */
-	if (!shield->pending && is_pending(shield->signal)) {
-		sigemptyset(&set);
-		sigaddset(&set, shield->signal);
-		while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
-			;
-	}
+	if (sigismember(&shield->pending, signal) || sigpending(&set) != 0 ||
+	    !sigismember(&set, signal))
+		return;
+	sigemptyset(&set);
+	sigaddset(&set, signal);
+	while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+		;
+}
+
+void pdn_shield_down(struct pdn_shield *shield)
+{
+	consume(shield, SIGPIPE);
+	consume(shield, SIGXFSZ);
 	pthread_sigmask(SIG_SETMASK, &shield->mask, NULL);
 	pthread_setcancelstate(shield->cancel, NULL);
 	errno = shield->error;
@@ -64,7 +72,7 @@ void pdn_log(enum pdn_log_level level, const char *format, ...)
 
 	if (!pdn_logging(level))
 		return;
-	pdn_shield_up(&shield, SIGPIPE);
+	pdn_shield_up(&shield);
 	memcpy(line, prefix, begin);
 	va_start(arguments, format);
 	length = vsnprintf(line + begin, capacity, format, arguments);

@@ -2,7 +2,7 @@
 /*
  * One line on standard error: "pindown: ...". A line is one write(2), so that lines of several
  * processes don't mix. Nothing here allocates, changes errno, is a cancellation point, or can kill
- * the program (a closed pipe on standard error raises no SIGPIPE).
+ * the program (a closed pipe on standard error raises no SIGPIPE), or stop it.
  */
 #ifndef PDN_LOG_H
 #define PDN_LOG_H
@@ -30,18 +30,16 @@ bool pdn_logging(enum pdn_log_level level);
 	} while (0)
 
 /*
- * Hides from the program a signal that a system call of ours may raise in this thread (SIGPIPE,
- * SIGXFSZ), and keeps system calls from being cancellation points. Between the two nothing may
- * return to the program.
+ * Hides from the program the signals that a system call of ours may raise in this thread (SIGPIPE;
+ * SIGXFSZ; SIGTTOU), and keeps system calls from being cancellation points. Between the two nothing
+ * may return to the program.
  */
 struct pdn_shield {
-	sigset_t mask;
-	int signal;
+	sigset_t mask, pending;
 	int cancel;
 	int error;
-	bool pending;
 };
-void pdn_shield_up(struct pdn_shield *shield, int signal);
+void pdn_shield_up(struct pdn_shield *shield);
 void pdn_shield_down(struct pdn_shield *shield);
 
 #endif

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,7 +189,7 @@ void __attribute__((cold)) pdn_top_decide(void)
 {
 	struct pdn_shield shield;
 
-	pdn_shield_up(&shield, SIGXFSZ);
+	pdn_shield_up(&shield);
 	pdn_descriptor_begin();
 	pdn_lock();
 	if (!pdn_top_decided && allowed && pdn_config()->enabled && pdn_config()->top &&

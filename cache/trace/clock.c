@@ -79,7 +79,7 @@ void pdn_trace_clock_choose(void)
 #if defined(__x86_64__)
 	struct pdn_shield shield;
 
-	pdn_shield_up(&shield, SIGPIPE);
+	pdn_shield_up(&shield);
 	steady = is_invariant() && is_allowed() && !kernel_rejected_it();
 	pdn_shield_down(&shield);
 #elif defined(__aarch64__)

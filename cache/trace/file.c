@@ -421,7 +421,7 @@ void pdn_trace_file_forget(void)
 	struct stat status;
 	int fd = __atomic_exchange_n(&file.fd, -1, __ATOMIC_RELAXED);
 
-	pdn_shield_up(&shield, SIGXFSZ);
+	pdn_shield_up(&shield);
 	if (is_trace_file(fd, &status))
 		close(fd);
 	file_path[0] = '\0';

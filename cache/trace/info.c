@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -175,7 +174,7 @@ void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls)
 	struct pdn_shield shield;
 	struct utsname system;
 
-	pdn_shield_up(&shield, SIGPIPE);
+	pdn_shield_up(&shield);
 	write_text(header, PDN_INFO_VERSION, VERSION);
 	write_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
 	write_program(header);

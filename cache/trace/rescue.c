@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -159,7 +158,7 @@ static void rescue_one(const struct pdn_journal *journal, int segment, const str
 	(void)context;
 	if (about->shm_nattch || about->shm_perm.cuid != geteuid())
 		return;
-	pdn_shield_up(&shield, SIGXFSZ);
+	pdn_shield_up(&shield);
 	if (is_saved_or_gone(journal) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
 		shmctl(segment, IPC_RMID, NULL);
 	pdn_shield_down(&shield);

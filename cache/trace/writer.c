@@ -207,8 +207,12 @@ PDN_STARTS void pdn_trace_close(void)
 	int error = errno;
 	struct pdn_alone alone;
 
-	/* Relaxed: it only decides which call is the first. */
+	/*
+	 * A child that has not noticed the fork leaves its parent's alone. Relaxed: it only decides
+	 * which call is the first.
+	 */
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN ||
+	    process.pid != (uint32_t)getpid() ||
 	    __atomic_exchange_n(&pdn_trace.ended, true, __ATOMIC_RELAXED))
 		return;
 	pdn_alone_begin(&alone);

@@ -7,12 +7,16 @@
 #include "tests/unit/support/kmod_test.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cache/backend/kmod_reclaim.h"
+#include "cache/base/descriptor.h"
 #include "cache/region.h"
+#include "kmod/pindown_ioctl.h"
 
 /* ---- one region of several pins ---- */
 
@@ -395,6 +399,63 @@ START_TEST(a_program_that_closes_the_device)
 }
 END_TEST
 
+static bool is_closed(int other_end)
+{
+	struct pollfd end = {.fd = other_end};
+
+	return poll(&end, 1, 0) == 1 && end.revents & POLLERR;
+}
+
+/* The thread that waits for wishes does not keep the device open. */
+START_TEST(a_program_that_closes_the_device_in_a_wait)
+{
+	struct pindown_state state = {0};
+	int device[2];
+
+	ck_assert_int_eq(pipe(device), 0);
+	pdn_wish_look_ms = 100;
+	pdn_kmod_answer_wishes(device[0], pdn_descriptor_identity(device[0]), &state);
+	usleep(20000);
+	close(device[0]);
+	wait_until(is_closed(device[1]));
+	close(device[1]);
+}
+END_TEST
+
+static int wish[2];
+
+static void use_much_stack(const struct pindown_invalidation *what, void *told)
+{
+	volatile char room[MIB(1)];
+
+	for (size_t i = 0; i < sizeof(room); i += 1024)
+		room[i] = 1;
+	ck_assert_int_eq(read(wish[0], (char *)room, 1), 1);
+	ck_assert_int_eq(what->reason, PINDOWN_REASON_EVICTED);
+	__atomic_store_n((bool *)told, true, __ATOMIC_RELEASE);
+}
+
+/* A callback may need as much of the stack there as in the program's own threads. */
+START_TEST(a_callback_in_the_thread_that_answers_wishes)
+{
+	struct pindown_state state = {.wanted = 1, .wanted_bytes = 1};
+	bool told = false;
+	int id = pindown_subscribe(use_much_stack, &told);
+
+	watched_alloc(BASE, PART, FAKE_LINEAR);
+	get_and_put(BASE, PART);
+	ck_assert_int_eq(pipe(wish), 0);
+	pdn_wish_look_ms = 100;
+	pdn_kmod_answer_wishes(wish[0], pdn_descriptor_identity(wish[0]), &state);
+	ck_assert_int_eq(write(wish[1], "", 1), 1);
+	wait_until(__atomic_load_n(&told, __ATOMIC_ACQUIRE));
+	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
+	close(wish[0]);
+	wait_until(is_closed(wish[1]));
+	close(wish[1]);
+}
+END_TEST
+
 static void child_pins_for_itself(void)
 {
 	pindown_region *region = NULL;
@@ -457,5 +518,7 @@ int main(void)
 	tcase_add_test(tc, a_child_starts_afresh);
 	tc = suite_case(suite, "what the process does itself, auto", begin_auto, end_kmod);
 	tcase_add_test(tc, a_program_that_closes_the_device);
+	tcase_add_test(tc, a_program_that_closes_the_device_in_a_wait);
+	tcase_add_test(tc, a_callback_in_the_thread_that_answers_wishes);
 	return run_suite(suite);
 }

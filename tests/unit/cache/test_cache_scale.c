@@ -165,6 +165,30 @@ START_TEST(an_end_does_not_depend_on_the_others)
 }
 END_TEST
 
+static void hear(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+}
+
+/* The places of other subscribers, of which there may be 64, cost next to nothing. */
+START_TEST(a_subscriber_costs_what_it_does)
+{
+	unsigned with_none, with_one;
+	int id;
+
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	count = 1;
+	with_none = fewest_instructions(step_end_of_one);
+	id = pindown_subscribe(hear, NULL);
+	with_one = fewest_instructions(step_end_of_one);
+	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
+	printf("instructions of the end of a region: %u without a subscriber, %u with one\n",
+	       with_none, with_one);
+	if (IS_AS_SHIPPED)
+		ck_assert_uint_le(with_one, 2 * with_none);
+}
+END_TEST
+
 /* How `stepped` grows from FEW regions to MANY: as they do, and a little. */
 static void must_be_linear(const char *what, void (*stepped)(void))
 {
@@ -423,6 +447,7 @@ int main(void)
 	Suite *suite = suite_create("cache: the frequent paths at scale");
 	TCase *tc = cache_case(suite, "instructions");
 
+	tcase_add_test(tc, a_subscriber_costs_what_it_does);
 	tcase_add_test(tc, with_one_region_and_with_many);
 	tcase_add_test(tc, an_end_does_not_depend_on_the_others);
 	tcase_add_test(tc, the_end_of_a_range_is_linear);

@@ -495,6 +495,56 @@ START_TEST(unsubscribe_waits_for_a_running_callback)
 }
 END_TEST
 
+static struct worker unsubscriber;
+static int first, second, third;
+static unsigned calls_of_third;
+
+static void unsubscribe_first(void *arg)
+{
+	(void)arg;
+	ck_assert_int_eq(pindown_unsubscribe(first), PINDOWN_OK);
+}
+
+static void be_unsubscribed(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	worker_start(&unsubscriber, unsubscribe_first, NULL);
+	worker_wait_idle(&unsubscriber);
+}
+
+static void count_third(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	calls_of_third++;
+}
+
+/* The first one's place is free, and the thread that has waited for that may not know yet. */
+static void take_its_place(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	third = pindown_subscribe(count_third, NULL);
+}
+
+/* By chance the thread that unsubscribes is as fast: then this shows nothing. */
+START_TEST(a_place_may_be_given_away_before_unsubscribe_returns)
+{
+	for (unsigned turn = 1; turn <= 20; turn++) {
+		fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+		get_and_put(AT(0), 1);
+		first = pindown_subscribe(be_unsubscribed, NULL);
+		second = pindown_subscribe(take_its_place, NULL);
+		ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+		worker_join(&unsubscriber);
+		ck_assert_int_eq(pindown_unsubscribe(second), PINDOWN_OK);
+		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+		get_and_put(AT(0), 1);
+		ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+		ck_assert_uint_eq(calls_of_third, turn);
+		ck_assert_int_eq(pindown_unsubscribe(third), PINDOWN_OK);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: subscribers");
@@ -517,5 +567,6 @@ int main(void)
 	tcase_add_test(tc, a_callback_may_wait_for_another_threads_work);
 	tcase_add_test(tc, an_eviction_callback_may_wait_for_another_threads_work);
 	tcase_add_test(tc, unsubscribe_waits_for_a_running_callback);
+	tcase_add_test(tc, a_place_may_be_given_away_before_unsubscribe_returns);
 	return run_suite(suite);
 }

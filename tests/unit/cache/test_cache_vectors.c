@@ -104,6 +104,21 @@ START_TEST(a_vector_fails_as_a_whole)
 }
 END_TEST
 
+/* The brief of a region has no room for bits that no device address has, such as a tag's. */
+START_TEST(an_address_beyond_all_is_no_hit)
+{
+	const struct pindown_range ranges[] = {
+		{AT(0), 1}, {AT(0), 1}, {AT(0) + (uint64_t)_i * PDN_ADDRESS_LIMIT, 1}};
+	pindown_region *regions[3];
+	size_t failed = 99;
+
+	for (unsigned i = 0; i < 3; i++) /* a thread's first hit is looked at more closely */
+		get_and_put(AT(0), 1);
+	ck_assert_int_eq(pindown_getv(ranges, 3, 0, regions, &failed), PINDOWN_ERR_NOT_DEVICE);
+	ck_assert_uint_eq(failed, 2);
+}
+END_TEST
+
 START_TEST(a_vector_of_cached_regions)
 {
 	const struct pindown_range ranges[] = {{AT(0), 1}, {AT(1), 1}};
@@ -204,6 +219,7 @@ int main(void)
 	tcase_add_test(tc, a_vector_that_comes_back_to_a_region);
 	tcase_add_test(tc, each_hold_of_a_vector_counts);
 	tcase_add_test(tc, a_vector_fails_as_a_whole);
+	tcase_add_loop_test(tc, an_address_beyond_all_is_no_hit, 1, 3);
 	tcase_add_test(tc, a_vector_of_cached_regions);
 	tcase_add_test(tc, bad_vectors_are_refused);
 	tcase_add_test(tc, a_range_that_ends_in_the_middle_of_a_vector);

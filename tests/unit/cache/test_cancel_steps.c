@@ -80,6 +80,60 @@ START_TEST(in_a_hit_at_each_instruction)
 }
 END_TEST
 
+static void free_it(void *arg)
+{
+	(void)arg;
+	watched_free(AT(0));
+}
+
+static void *hit_and_free(void *arg)
+{
+	pindown_region *mine;
+
+	(void)arg;
+	get_and_put(AT(0), 1); /* from here on the thread has hold counts of its own */
+	pthread_cleanup_push(free_it, NULL);
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	step_from_here();
+	if (pindown_get(AT(0), 1, 0, &mine) == PINDOWN_OK)
+		pindown_put(mine);
+	step_to_here();
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
+	pthread_cleanup_pop(0);
+	return NULL;
+}
+
+static void stepped_hit_with_a_handler(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, hit_and_free, NULL), 0);
+	ck_assert_int_eq(pthread_join(thread, NULL), 0);
+}
+
+static void flush_what_is_left(void)
+{
+	pindown_flush();
+}
+
+/* A clean-up handler may free the memory: the thread does not wait for its own announcement. */
+START_TEST(a_clean_up_handler_frees_what_was_hit)
+{
+	static const struct race race = {prepare_a_region, stepped_hit_with_a_handler,
+					 cancel_myself, flush_what_is_left};
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		alarm(60);
+		run_race_in_handler("a hit with a handler", &race, 200);
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 /* ---- in a vector: what is stored is held, and at most one hold is lost ---- */
 
 #define PLACES 3
@@ -530,6 +584,7 @@ int main(void)
 	suite = suite_create("cancellation, step by step");
 	tc = objects_case(suite, "cancelled or not");
 	tcase_add_test(tc, in_a_hit_at_each_instruction);
+	tcase_add_test(tc, a_clean_up_handler_frees_what_was_hit);
 	tcase_add_loop_test(tc, in_a_vector_at_each_instruction, 0, 2);
 	tcase_add_loop_test(tc, at_each_instruction, 0, sizeof(acts) / sizeof(acts[0]));
 	tcase_add_loop_test(tc, as_a_record_changes_hands, 0, 2);

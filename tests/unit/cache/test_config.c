@@ -6,10 +6,14 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "cache/base/log.h"
@@ -433,18 +437,79 @@ START_TEST(nobody_listens)
 }
 END_TEST
 
-/* A SIGPIPE of the program's own, blocked and pending, must stay pending. */
+/* A sandbox may allow no file to grow, and standard error may be one. */
+START_TEST(no_file_may_grow)
+{
+	const struct rlimit none = {0, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+	int fd = redirected();
+	sigset_t pending;
+
+	setrlimit(RLIMIT_FSIZE, &none);
+	errno = 77;
+	pdn_log(PDN_LOG_ERROR, "lost");
+	setrlimit(RLIMIT_FSIZE, &all); /* Check writes to files, too */
+	ck_assert_int_eq(errno, 77);
+	sigpending(&pending);
+	ck_assert_int_eq(sigismember(&pending, SIGXFSZ), 0);
+	ck_assert_str_eq(printed(fd), "");
+}
+END_TEST
+
+/* In a session whose terminal stops jobs in the background that write to it. */
+static void log_in_the_background(void)
+{
+	int terminal = posix_openpt(O_RDWR), status;
+	struct termios modes;
+	pid_t job;
+
+	if (setsid() < 0 || terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0)
+		_exit(77);
+	dup2(open(ptsname(terminal), O_RDWR), STDERR_FILENO);
+	if (tcgetattr(STDERR_FILENO, &modes) != 0)
+		_exit(77);
+	modes.c_lflag |= TOSTOP;
+	tcsetattr(STDERR_FILENO, TCSANOW, &modes);
+	job = fork();
+	if (job == 0) {
+		setpgid(0, 0);
+		pdn_log(PDN_LOG_ERROR, "a line");
+		_exit(0);
+	}
+	waitpid(job, &status, WUNTRACED);
+	if (WIFSTOPPED(status))
+		kill(job, SIGKILL);
+	_exit(WIFSTOPPED(status));
+}
+
+START_TEST(a_job_in_the_background_is_not_stopped)
+{
+	pid_t child = fork();
+	int status;
+
+	if (child == 0)
+		log_in_the_background();
+	waitpid(child, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		skip_test("there is no terminal here");
+	else
+		ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+static const int own_signals[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
+
+/* A signal of the program's own, blocked and pending, must stay pending. */
 START_TEST(a_pending_signal_stays)
 {
 	sigset_t set;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGPIPE);
+	sigaddset(&set, own_signals[_i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	raise(SIGPIPE);
+	raise(own_signals[_i]);
 	pdn_log(PDN_LOG_ERROR, "a line");
 	sigpending(&set);
-	ck_assert_int_eq(sigismember(&set, SIGPIPE), 1);
+	ck_assert_int_eq(sigismember(&set, own_signals[_i]), 1);
 }
 END_TEST
 
@@ -470,6 +535,8 @@ int main(void)
 	tcase_add_test(own, levels);
 	tcase_add_test(own, long_lines_are_cut);
 	tcase_add_test(own, nobody_listens);
-	tcase_add_test(own, a_pending_signal_stays);
+	tcase_add_test(own, no_file_may_grow);
+	tcase_add_test(own, a_job_in_the_background_is_not_stopped);
+	tcase_add_loop_test(own, a_pending_signal_stays, 0, 3);
 	return run_suite(suite);
 }

@@ -595,6 +595,35 @@ START_TEST(the_end_while_others_write)
 }
 END_TEST
 
+static void have_a_child_that_exits(void)
+{
+	int child;
+
+	pdn_trace_open();
+	write_some(0, FEW);
+	child = (int)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	if (child == 0) {
+		pdn_trace_close();
+		_exit(0);
+	}
+	waitpid(child, NULL, 0);
+	write_some(FEW, FEW);
+	be_killed();
+}
+
+/* One that no fork handler has told that it is a child. */
+START_TEST(a_child_does_not_end_its_parents_trace)
+{
+	int child;
+
+	ck_assert_int_eq(in_child(have_a_child_that_exits, &child), -SIGKILL);
+	ck_assert_uint_eq(journals_of(child), 1);
+	read_back("t.pdt");
+	expect_all(2 * FEW);
+	ck_assert_uint_eq(read_header(own_name(child, "")).end.ticks, 0);
+}
+END_TEST
+
 /* ---- all ------------------------------------------------------------------------------------- */
 
 int main(void)
@@ -602,7 +631,9 @@ int main(void)
 	Suite *suite = suite_create("trace journal");
 	TCase *ends_case;
 
-	ends_case = add_case(suite, "ends", (const TTest *const[]){after_the_end, NULL});
+	ends_case = add_case(suite, "ends",
+			     (const TTest *const[]){after_the_end,
+						    a_child_does_not_end_its_parents_trace, NULL});
 	tcase_add_loop_test(ends_case, the_end_while_others_write, 0, 10);
 	tcase_add_loop_test(ends_case, the_reader_saves, 0, sizeof(ends) / sizeof(ends[0]));
 	tcase_add_loop_test(ends_case, the_next_process_saves, 0, sizeof(ends) / sizeof(ends[0]));

@@ -87,6 +87,18 @@ char *text_of(const char *format, ...)
 	return text;
 }
 
+void text_make_printable(char *text, size_t length)
+{
+	for (size_t i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if ((c && c < ' ') || c == 0x7f)
+			text[i] = '?';
+		else if (c == 0xc2 && i + 1 < length && ((unsigned char)text[i + 1] & 0xe0) == 0x80)
+			text[i] = text[i + 1] = '?';
+	}
+}
+
 char *text_listed(char *list, const char *more)
 {
 	char *longer = text_of("%s%s%s", list ? list : "", list ? ", " : "", more);

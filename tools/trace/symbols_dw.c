@@ -165,16 +165,21 @@ static demangler *find_demangler(void)
 	return found;
 }
 
+static char *printable_copy(const char *text)
+{
+	char *copy = text_of("%s", text);
+
+	text_make_printable(copy, strlen(copy));
+	return copy;
+}
+
 static char *readable_copy(const char *name)
 {
 	demangler *demangle = strncmp(name, "_Z", 2) == 0 ? find_demangler() : NULL;
 	char *readable = demangle ? demangle(name, NULL, NULL, NULL) : NULL;
-	char *text = text_of("%s", readable ? readable : name);
+	char *text = printable_copy(readable ? readable : name);
 
 	free(readable);
-	for (char *at = text; *at; at++)
-		if ((unsigned char)*at < ' ' || *at == 0x7f)
-			*at = '?';
 	return text;
 }
 
@@ -236,7 +241,7 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 			continue;
 		name = name_of(&scopes[i]);
 		places[used++] = (struct place){.function = name ? readable_copy(name) : NULL,
-						.source = source ? text_of("%s", source) : NULL,
+						.source = source ? printable_copy(source) : NULL,
 						.line = line,
 						.inlined = tag == DW_TAG_inlined_subroutine};
 		if (tag == DW_TAG_subprogram)
@@ -269,7 +274,7 @@ unsigned symbols_resolve(const struct trace_module *module, const char *folder, 
 	if (!name && !source)
 		return 0;
 	places[0] = (struct place){.function = name ? readable_copy(name) : NULL,
-				   .source = source ? text_of("%s", source) : NULL,
+				   .source = source ? printable_copy(source) : NULL,
 				   .line = line > 0 ? (unsigned)line : 0};
 	return 1;
 }

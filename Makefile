@@ -249,16 +249,21 @@ bench-docs: $(ALL) $(BENCH)
 	@$(IN_BUILD) tests/bench/counts --write-docs
 	@$(IN_BUILD) tests/bench/peers --write-docs
 
+# Programs start meanwhile and load the library: each finds the whole old file or the whole new one.
+install_at_once = install -m 755 $(1) $(DESTDIR)$(2).new && \
+	mv -f $(DESTDIR)$(2).new $(DESTDIR)$(2)
+
 install: $(ALL) $(MAN)
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/pkgconfig $(INCLUDEDIR))
-	install -m 755 $(B)/pindown $(DESTDIR)$(BINDIR)/pindown
-	install -m 755 $(B)/libpindown.so $(DESTDIR)$(LIBDIR)/$(SONAME)
+	$(call install_at_once,$(B)/pindown,$(BINDIR)/pindown)
+	$(call install_at_once,$(B)/libpindown.so,$(LIBDIR)/$(SONAME))
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libpindown.so
 	install -m 644 cache/pindown.h cache/pindown_dl.h $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		-e "s|@VERSION@|$$(sed -n 's/^#define PINDOWN_VERSION_M[AJINOR]* //p' \
 			cache/pindown.h | paste -sd.)|" \
 		cache/pindown.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/pindown.pc
+	chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/pindown.pc
 	for page in $(MAN); do \
 		install -D -m 644 -t $(DESTDIR)$(MANDIR)/man$${page##*.} $$page || exit; \
 	done

@@ -52,16 +52,11 @@ struct state {
 
 /* ---- as text ------------------------------------------------------------------------------- */
 
-static void end_line(bool on_screen)
-{
-	out_print(on_screen ? "\033[K\n" : "\n");
-}
-
 static void print_title(const char *title, bool on_screen)
 {
-	end_line(on_screen);
+	screen_end_line(on_screen);
 	out_print("%s%s%s", out_bold(), title, out_plain());
-	end_line(on_screen);
+	screen_end_line(on_screen);
 }
 
 static const char *colour_of_share(uint64_t used, uint64_t total)
@@ -93,7 +88,7 @@ static void print_gpu(unsigned number, const struct nvml_gpu *gpu, bool on_scree
 			  bytes_text(gpu->bar1_used).text);
 		print_share(gpu->bar1_used, gpu->bar1_total);
 	}
-	end_line(on_screen);
+	screen_end_line(on_screen);
 }
 
 static void print_gpus(const struct state *state, bool on_screen)
@@ -107,7 +102,7 @@ static void print_gpus(const struct state *state, bool on_screen)
 	}
 	out_print("%sGPU  %-28s %-12s %9s %9s%s", out_bold(), "NAME", "PCI", "BAR1", "USED",
 		  out_plain());
-	end_line(on_screen);
+	screen_end_line(on_screen);
 	for (unsigned i = 0; i < state->nvml.count; i++)
 		print_gpu(i, &state->nvml.gpus[i], on_screen);
 }
@@ -130,7 +125,7 @@ static void print_process(const struct process *process, bool on_screen)
 		out_print("%7u  %-15.15s %6u %9s  %s%s%s", process->pid, process->command, device,
 			  bytes_text(process->device_bytes[device]).text, process->stats.backend,
 			  rank_text(process).text, process->traced ? ", traced" : "");
-		end_line(on_screen);
+		screen_end_line(on_screen);
 	}
 }
 
@@ -143,11 +138,11 @@ static void print_processes(const struct processes *processes, bool on_screen)
 	print_title("pinned through pindown, by process", on_screen);
 	if (!any) {
 		out_print("  nothing visible to this user");
-		end_line(on_screen);
+		screen_end_line(on_screen);
 		return;
 	}
 	out_print("%7s  %-15s %6s %9s  %s", "PID", "COMMAND", "DEVICE", "PINNED", "BY");
-	end_line(on_screen);
+	screen_end_line(on_screen);
 	for (unsigned i = 0; i < processes->count; i++)
 		print_process(&processes->list[i], on_screen);
 }
@@ -176,7 +171,7 @@ static void print_module(const struct state *state, bool on_screen)
 		    on_screen);
 	if (pins->is_told && !pins->count) {
 		out_print("  nothing");
-		end_line(on_screen);
+		screen_end_line(on_screen);
 	}
 	for (unsigned i = 0; i < pins->count; i++) {
 		const struct module_pin *pin = &pins->list[i];
@@ -184,7 +179,7 @@ static void print_module(const struct state *state, bool on_screen)
 		out_print("%7u  %-36s %9s in %s region%s", pin->pid,
 			  gpu_name(&state->nvml, pin->uuid), bytes_text(pin->bytes).text,
 			  count_text(pin->regions).text, pin->regions == 1 ? "" : "s");
-		end_line(on_screen);
+		screen_end_line(on_screen);
 	}
 }
 
@@ -193,13 +188,13 @@ static void print_sites(const struct sites *sites, bool on_screen)
 	print_title("pinned at the trace's end, by call site", on_screen);
 	if (!sites->count) {
 		out_print("  nothing");
-		end_line(on_screen);
+		screen_end_line(on_screen);
 	}
 	for (unsigned i = 0; i < sites->count; i++) {
 		out_print("%9s in %s region%s  %s", bytes_text(sites->list[i].bytes).text,
 			  count_text(sites->list[i].regions).text,
 			  sites->list[i].regions == 1 ? "" : "s", sites->list[i].name);
-		end_line(on_screen);
+		screen_end_line(on_screen);
 	}
 }
 

@@ -11,6 +11,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "tools/base/texts.h"
+
 struct out out = {.fd = STDOUT_FILENO, .width = 80};
 
 static unsigned terminal_width(int fd)
@@ -211,6 +213,72 @@ struct out_text count_text(uint64_t count)
 	return result;
 }
 
+enum colour { BOLD, RED, GREEN, YELLOW, DIM, PLAIN, COLOURS };
+
+static const char *const colours[COLOURS] = {"\033[1m",	 "\033[31m", "\033[32m",
+					     "\033[33m", "\033[2m",  "\033[0m"};
+
+static const char *colour(enum colour which)
+{
+	return out.colour ? colours[which] : "";
+}
+
+const char *out_bold(void)
+{
+	return colour(BOLD);
+}
+
+const char *out_red(void)
+{
+	return colour(RED);
+}
+
+const char *out_green(void)
+{
+	return colour(GREEN);
+}
+
+const char *out_yellow(void)
+{
+	return colour(YELLOW);
+}
+
+const char *out_dim(void)
+{
+	return colour(DIM);
+}
+
+const char *out_plain(void)
+{
+	return colour(PLAIN);
+}
+
+/* The length of the colour that begins here; 0: none, or there are no colours. */
+static size_t colour_at(const char *text)
+{
+	for (unsigned i = 0; out.colour && i < COLOURS; i++)
+		if (strncmp(text, colours[i], strlen(colours[i])) == 0)
+			return strlen(colours[i]);
+	return 0;
+}
+
+/* The text ends with a NUL. */
+static void make_printable(char *text)
+{
+	while (*text) {
+		size_t length = strcspn(text, "\033\n\t");
+
+		text_make_printable(text, length);
+		text += length;
+		if (*text == '\033' && colour_at(text))
+			text += colour_at(text);
+		else if (*text == '\033')
+			*text++ = '?';
+		else if (*text)
+			text++;
+	}
+}
+
 void out_print(const char *format, ...)
 {
 	char *at = out_reserve();
@@ -220,8 +288,15 @@ void out_print(const char *format, ...)
 	va_start(arguments, format);
 	length = vsnprintf(at, OUT_RESERVED, format, arguments);
 	va_end(arguments);
-	if (length > 0)
-		out_commit(at + (length < OUT_RESERVED ? length : OUT_RESERVED - 1));
+	if (length <= 0)
+		return;
+	make_printable(at);
+	out_commit(at + (length < OUT_RESERVED ? length : OUT_RESERVED - 1));
+}
+
+void out_control(const char *sequence)
+{
+	out_commit(put_text(out_reserve(), sequence));
 }
 
 void out_wrapped(unsigned column, unsigned margin, const char *words)
@@ -247,41 +322,6 @@ void out_wrapped(unsigned column, unsigned margin, const char *words)
 	out_print("\n");
 }
 
-static const char *colour(const char *code)
-{
-	return out.colour ? code : "";
-}
-
-const char *out_bold(void)
-{
-	return colour("\033[1m");
-}
-
-const char *out_red(void)
-{
-	return colour("\033[31m");
-}
-
-const char *out_green(void)
-{
-	return colour("\033[32m");
-}
-
-const char *out_yellow(void)
-{
-	return colour("\033[33m");
-}
-
-const char *out_dim(void)
-{
-	return colour("\033[2m");
-}
-
-const char *out_plain(void)
-{
-	return colour("\033[0m");
-}
-
 /* For a terminal: ends lines between words, in place; the first begins at a column. */
 static void break_lines(char *text, size_t column, unsigned width)
 {
@@ -299,23 +339,19 @@ static void break_lines(char *text, size_t column, unsigned width)
 	}
 }
 
+/* Not by allocate(), which complains when memory is short. */
 void complain(const char *format, ...)
 {
 	va_list arguments;
-	char *text;
+	char text[OUT_RESERVED];
 
 	out_flush();
 	fflush(stdout);
 	va_start(arguments, format);
-	if (!isatty(STDERR_FILENO)) {
-		fputs("pindown: ", stderr);
-		vfprintf(stderr, format, arguments);
-		fputc('\n', stderr);
-	} else if (vasprintf(&text, format, arguments) >= 0) {
-		/* Not by allocate(), which complains when memory is short. */
-		break_lines(text, strlen("pindown: "), terminal_width(STDERR_FILENO));
-		fprintf(stderr, "pindown: %s\n", text);
-		free(text);
-	}
+	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
+	text_make_printable(text, strlen(text));
+	if (isatty(STDERR_FILENO))
+		break_lines(text, strlen("pindown: "), terminal_width(STDERR_FILENO));
+	fprintf(stderr, "pindown: %s\n", text);
 }

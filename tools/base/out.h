@@ -75,7 +75,14 @@ struct out_text duration_text(uint64_t ns);
 struct out_text bytes_text(uint64_t bytes);
 struct out_text count_text(uint64_t count); /* 12 345 678 */
 
+/*
+ * Control characters in the result become question marks, as names in it may come from anybody:
+ * except for ends of lines, tabs, and the colours below.
+ */
 void out_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Writes an escape sequence for the terminal. */
+void out_control(const char *sequence);
 
 /*
  * Prints words from the current column on, and ends the line. Lines after the first begin at
@@ -89,7 +96,7 @@ const char *out_bold(void), *out_red(void), *out_green(void), *out_yellow(void),
 
 /*
  * Prints "pindown: ..." on standard error, after all output so far: one line, which is broken
- * between words only on a terminal.
+ * between words only on a terminal. Control characters become question marks.
  */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -87,6 +87,37 @@ char *text_of(const char *format, ...)
 	return text;
 }
 
+void text_make_printable(char *text, size_t length)
+{
+	for (size_t i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		if ((c && c < ' ') || c == 0x7f)
+			text[i] = '?';
+		else if (c == 0xc2 && i + 1 < length && ((unsigned char)text[i + 1] & 0xe0) == 0x80)
+			text[i] = text[i + 1] = '?';
+	}
+}
+
+/* Not valid are also characters in more bytes than they need, surrogates, and those of no plane. */
+unsigned text_utf8_length(const char *text)
+{
+	const unsigned char *at = (const unsigned char *)text;
+	unsigned length = at[0] < 0x80			  ? 1
+			  : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
+			  : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+			  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+							  : 0;
+
+	if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) ||
+	    (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))
+		return 0;
+	for (unsigned i = 1; i < length; i++)
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+	return length;
+}
+
 char *text_listed(char *list, const char *more)
 {
 	char *longer = text_of("%s%s%s", list ? list : "", list ? ", " : "", more);

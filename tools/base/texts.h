@@ -23,6 +23,13 @@ void texts_free(struct texts *texts);
 /* The caller frees the text with release(). */
 char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_of_list(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
+/*
+ * Replaces control characters by question marks: a terminal would obey them. Also those of UTF-8
+ * that have two bytes (U+0080 to U+009F). NULs stay.
+ */
+void text_make_printable(char *text, size_t length);
+/* The bytes of the UTF-8 character at `text`, 1 to 4; 0: they are no valid character. */
+unsigned text_utf8_length(const char *text);
 /* Appends `more` to `list` (NULL: empty) behind a comma; `list` is released. */
 char *text_listed(char *list, const char *more);
 

@@ -173,8 +173,17 @@ static void print_verbs(const struct checked *checked)
 	}
 }
 
+/* Each text is one line: names in it, which may come from anybody, end none. */
+static void make_lines(const struct texts *texts)
+{
+	for (unsigned i = 0; i < texts->count; i++)
+		text_make_printable(texts->list[i], strlen(texts->list[i]));
+}
+
 static void print_text(const struct checked *checked, bool all)
 {
+	make_lines(&checked->reasons);
+	make_lines(&checked->notes);
 	out_print("%s%s: %s%s%s\n", out_bold(), checked->asked, verdict_colour(checked->verdict),
 		  verdict_sentence(checked), out_plain());
 	if (checked->script)

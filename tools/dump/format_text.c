@@ -245,8 +245,8 @@ static char *put_more(char *at, const struct event *event)
 		at = put_text(at, " replaced");
 	if (record->text) {
 		*at++ = ' ';
-		for (unsigned i = 0; i < record->text_length; i++)
-			*at++ = (unsigned char)record->text[i] < ' ' ? '?' : record->text[i];
+		memcpy(at, record->text, record->text_length);
+		at += record->text_length;
 	}
 	return at;
 }

@@ -5,31 +5,17 @@
 #include <string.h>
 
 #include "tools/base/out.h"
+#include "tools/base/texts.h"
 #include "tools/report/html.h"
 #include "tools/report/html_tables.h"
 #include "tools/trace/rank.h"
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
-/* Length of the UTF-8 character at `at`, in bytes; 0: it is not valid. */
-static unsigned character(const unsigned char *at)
-{
-	unsigned length = at[0] < 0x80			  ? 1
-			  : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
-			  : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-			  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-							  : 0;
-
-	for (unsigned i = 1; i < length; i++)
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-	return length;
-}
-
 void html_text(FILE *page, const char *text)
 {
 	for (const char *at = text; *at;) {
-		unsigned length = character((const unsigned char *)at);
+		unsigned length = text_utf8_length(at);
 
 		if (*at == '<')
 			fputs("&lt;", page);

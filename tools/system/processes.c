@@ -58,9 +58,7 @@ static void read_command(struct process *process)
 	char *text = tree_read("proc/%u/comm", process->pid);
 
 	snprintf(process->command, sizeof(process->command), "%s", text && *text ? text : "?");
-	for (char *c = process->command; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
+	text_make_printable(process->command, strlen(process->command));
 	release(text);
 }
 
@@ -75,8 +73,7 @@ char *process_command_line(const struct process *process)
 	for (size_t i = 0; i < length; i++)
 		if (!words[i])
 			words[i] = ' ';
-		else if ((unsigned char)words[i] < ' ' || words[i] == 0x7f)
-			words[i] = '?';
+	text_make_printable(words, length);
 	return text_of("%s", length ? words : process->command);
 }
 

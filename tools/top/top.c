@@ -188,7 +188,8 @@ static void print_line(struct drawing *drawing, const char *format, ...)
 	va_start(arguments, format);
 	line = text_of_list(format, arguments);
 	va_end(arguments);
-	out_print("%s%s", line, drawing->on_screen ? "\033[K\n" : "\n");
+	out_print("%s", line);
+	screen_end_line(drawing->on_screen);
 	release(line);
 }
 

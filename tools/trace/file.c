@@ -16,6 +16,7 @@
 #include "tools/trace/rank.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/base/texts.h"
 #include "tools/trace/record.h"
 
 enum { MAX_COMPLAINTS = 3 };
@@ -166,14 +167,6 @@ static void take_info(struct trace_file *file, const struct pdn_trace_info *reco
 	}
 }
 
-/* Control characters, which a terminal would obey, become question marks. */
-static void make_printable(char *text, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		if (((unsigned char)text[i] < ' ' && text[i]) || text[i] == 0x7f)
-			text[i] = '?';
-}
-
 /* Copies every text into one block, each followed by a NUL. */
 static void read_info(struct trace_file *file)
 {
@@ -205,7 +198,7 @@ static void read_info(struct trace_file *file)
 		}
 		memcpy(copy, unit + at, record.length);
 		copy[record.length] = '\0';
-		make_printable(copy, record.length);
+		text_make_printable(copy, record.length);
 		used += record.length + 1;
 		take_info(file, &record, copy);
 		at += ((uint64_t)record.length + 7) & ~7ull;

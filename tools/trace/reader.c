@@ -361,9 +361,11 @@ bool reader_next(struct reader *reader, struct event *event)
 			event->took = end > begin ? end - begin : 0;
 			reader->last_ts = event->ts;
 		}
-		if (words && event->record.text) /* advance() may free the chunk */
+		if (words && event->record.text) { /* advance() may free the chunk */
 			event->record.text =
 				memcpy(reader->text, event->record.text, event->record.text_length);
+			text_make_printable(reader->text, event->record.text_length);
+		}
 		advance(reader);
 		if (words)
 			return true;

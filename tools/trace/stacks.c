@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/base/memory.h"
+#include "tools/base/texts.h"
 #include "tools/trace/record.h"
 #include "tools/trace/file.h"
 
@@ -18,13 +19,12 @@ void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint6
 		(struct trace_stack){(uint32_t)words[1], record_what(words[0]), offset};
 }
 
-/* Control characters, which a terminal would obey, become question marks. */
 static char *printable_copy(const char *text, size_t length)
 {
 	char *copy = allocate(length + 1);
 
-	for (size_t i = 0; i < length; i++)
-		copy[i] = (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i];
+	memcpy(copy, text, length);
+	text_make_printable(copy, length);
 	return copy;
 }
 

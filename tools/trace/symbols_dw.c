@@ -5,10 +5,13 @@
 #include <dwarf.h>
 #include <elfutils/libdwelf.h>
 #include <elfutils/libdwfl.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tools/base/memory.h"
@@ -27,6 +30,70 @@ struct opened {
 
 static struct opened *list;
 static unsigned count, capacity;
+
+/* ---- what libdw opens ----------------------------------------------------------------------- */
+
+/*
+ * A program's file names further files with debug information: its own (.gnu_debuglink), one that
+ * several programs share (.gnu_debugaltlink), those of split units. Anybody can have made these
+ * names, and libdw opens each of them without a look at what it is. Its calls of open() arrive
+ * here, since the functions of a program come before those of the C library. While names are looked
+ * up, everything but regular files is as if it did not exist.
+ */
+static bool guarded;
+
+static bool is_unknown(int flags)
+{
+	/* open_regular() is called from here, and opens with one of the first two. */
+	return guarded && !(flags & (O_PATH | O_NONBLOCK | O_CREAT)) &&
+	       (flags & O_ACCMODE) == O_RDONLY;
+}
+
+static int open_if_regular(const char *path)
+{
+	int fd = open_regular(path, 0);
+
+	if (fd < 0 && errno == EINVAL)
+		errno = ENOENT;
+	return fd;
+}
+
+static int open_as_asked(const char *path, int flags, va_list arguments)
+{
+	bool has_mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
+
+	if (is_unknown(flags))
+		return open_if_regular(path);
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags,
+			    has_mode ? va_arg(arguments, mode_t) : 0);
+}
+
+/* By these names the linker finds them; for the compiler they have others than its own open(). */
+#define PUBLIC __attribute__((visibility("default"), used))
+PUBLIC int our_open(const char *path, int flags, ...) __asm__("open");
+PUBLIC int our_open64(const char *path, int flags, ...) __asm__("open64");
+
+int our_open(const char *path, int flags, ...)
+{
+	va_list arguments;
+	int fd;
+
+	va_start(arguments, flags);
+	fd = open_as_asked(path, flags, arguments);
+	va_end(arguments);
+	return fd;
+}
+
+int our_open64(const char *path, int flags, ...)
+{
+	va_list arguments;
+	int fd;
+
+	va_start(arguments, flags);
+	fd = open_as_asked(path, flags, arguments);
+	va_end(arguments);
+	return fd;
+}
 
 /* ---- finding the file ----------------------------------------------------------------------- */
 
@@ -165,16 +232,21 @@ static demangler *find_demangler(void)
 	return found;
 }
 
+static char *printable_copy(const char *text)
+{
+	char *copy = text_of("%s", text);
+
+	text_make_printable(copy, strlen(copy));
+	return copy;
+}
+
 static char *readable_copy(const char *name)
 {
 	demangler *demangle = strncmp(name, "_Z", 2) == 0 ? find_demangler() : NULL;
 	char *readable = demangle ? demangle(name, NULL, NULL, NULL) : NULL;
-	char *text = text_of("%s", readable ? readable : name);
+	char *text = printable_copy(readable ? readable : name);
 
 	free(readable);
-	for (char *at = text; *at; at++)
-		if ((unsigned char)*at < ' ' || *at == 0x7f)
-			*at = '?';
 	return text;
 }
 
@@ -236,7 +308,7 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 			continue;
 		name = name_of(&scopes[i]);
 		places[used++] = (struct place){.function = name ? readable_copy(name) : NULL,
-						.source = source ? text_of("%s", source) : NULL,
+						.source = source ? printable_copy(source) : NULL,
 						.line = line,
 						.inlined = tag == DW_TAG_inlined_subroutine};
 		if (tag == DW_TAG_subprogram)
@@ -247,8 +319,8 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 	return used;
 }
 
-unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
-			 struct place *places, unsigned max)
+static unsigned resolve(const struct trace_module *module, const char *folder, uint64_t address,
+			struct place *places, unsigned max)
 {
 	const struct opened *opened = open_module(module, folder);
 	const char *source = NULL, *name;
@@ -269,9 +341,20 @@ unsigned symbols_resolve(const struct trace_module *module, const char *folder, 
 	if (!name && !source)
 		return 0;
 	places[0] = (struct place){.function = name ? readable_copy(name) : NULL,
-				   .source = source ? text_of("%s", source) : NULL,
+				   .source = source ? printable_copy(source) : NULL,
 				   .line = line > 0 ? (unsigned)line : 0};
 	return 1;
+}
+
+unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
+			 struct place *places, unsigned max)
+{
+	unsigned used;
+
+	guarded = true;
+	used = resolve(module, folder, address, places, max);
+	guarded = false;
+	return used;
 }
 
 void symbols_close(void)

@@ -3,6 +3,7 @@
 #include "tools/ui/json.h"
 
 #include "tools/base/out.h"
+#include "tools/base/texts.h"
 
 static unsigned depth, members; /* members: written so far in the innermost object or list */
 
@@ -22,20 +23,6 @@ static void new_line(void)
 	out_commit(put_spaces(at, 2 * depth));
 }
 
-/* The length of the UTF-8 character at `text`; 0 when the bytes are not valid UTF-8. */
-static unsigned utf8_length(const unsigned char *text)
-{
-	unsigned length = text[0] >= 0xf0 && text[0] < 0xf5   ? 4
-			  : text[0] >= 0xe0 && text[0] < 0xf0 ? 3
-			  : text[0] >= 0xc2 && text[0] < 0xe0 ? 2
-							      : 0;
-
-	for (unsigned i = 1; i < length; i++)
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-	return length;
-}
-
 static void put_escaped(unsigned char c)
 {
 	char escape[] = "\\u0000";
@@ -50,7 +37,7 @@ static void put_quoted(const char *text)
 	put("\"", 1);
 	while (*text) {
 		const unsigned char *c = (const unsigned char *)text;
-		unsigned length = *c >= ' ' && *c < 0x7f ? 1 : utf8_length(c);
+		unsigned length = *c < ' ' || *c == 0x7f ? 0 : text_utf8_length(text);
 
 		if (*c == '"' || *c == '\\')
 			put("\\", 1);

@@ -40,7 +40,7 @@ static void take_over(void)
 
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
 	tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-	out_print("\033[?1049h\033[?25l"); /* alternate screen, no cursor */
+	out_control("\033[?1049h\033[?25l"); /* alternate screen, no cursor */
 	out_flush();
 }
 
@@ -55,20 +55,27 @@ bool screen_begin(void)
 
 void screen_end(void)
 {
-	out_print("\033[?25h\033[?1049l");
+	out_control("\033[?25h\033[?1049l");
 	out_flush();
 	tcsetattr(STDIN_FILENO, TCSANOW, &before);
 }
 
 void screen_draw_begin(void)
 {
-	out_print("\033[H");
+	out_control("\033[H");
 }
 
 void screen_draw_end(void)
 {
-	out_print("\033[J");
+	out_control("\033[J");
 	out_flush();
+}
+
+void screen_end_line(bool on_screen)
+{
+	if (on_screen)
+		out_control("\033[K");
+	out_print("\n");
 }
 
 unsigned screen_rows(void)

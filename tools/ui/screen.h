@@ -16,6 +16,8 @@ void screen_end(void);
 /* Call these before and after drawing with out.h, which starts in the upper left corner. */
 void screen_draw_begin(void);
 void screen_draw_end(void);
+/* Ends a line of the output. On a screen it also clears what was behind the line. */
+void screen_end_line(bool on_screen);
 unsigned screen_rows(void);
 
 /* Parses --interval, in seconds; false after one line that says which values are accepted. */

@@ -281,18 +281,24 @@ void run_race_in_handler(const char *name, const struct race *race, unsigned tur
 	turn.in_handler = NULL;
 }
 
+/* A runner owns its suite. */
+static int skip_suite(Suite *suite, const char *why)
+{
+	srunner_free(srunner_create(suite));
+	printf("skipped: %s\n", why);
+	return 77;
+}
+
 int run_stepped_suite(Suite *suite)
 {
 	if (CAN_STEP)
 		return run_suite(suite);
-	printf("skipped: single-stepping is for x86-64, and not under ThreadSanitizer\n");
-	return 77;
+	return skip_suite(suite, "single-stepping is for x86-64, and not under ThreadSanitizer");
 }
 
 int run_counting_suite(Suite *suite)
 {
 	if (CAN_COUNT)
 		return run_suite(suite);
-	printf("skipped: instructions are counted on x86-64, and not those of a sanitizer\n");
-	return 77;
+	return skip_suite(suite, "instructions are counted on x86-64, and not a sanitizer's");
 }

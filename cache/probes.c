@@ -16,9 +16,8 @@ void pdn_wait_for_reader(const struct pdn_thread *thread, uint32_t number)
 {
 	struct pdn_backoff rest = {0};
 
-	while (thread != pdn_self_tls &&
-	       __atomic_load_n(&thread->probing, __ATOMIC_ACQUIRE) == number &&
-	       pdn_process_is_known())
+	while (__atomic_load_n(&thread->probing, __ATOMIC_ACQUIRE) == number &&
+	       thread != pdn_self_tls && pdn_process_is_known())
 		pdn_backoff(&rest);
 }
 

@@ -38,7 +38,7 @@ int pdn_wish_look_ms = 10000;
 /*
  * Runs until the process ends or the descriptor is no longer the device's, as after the program has
  * closed it. A poll() under way keeps the device open, and all that the module has pinned; so it
- * must end now and then.
+ * ends now and then.
  */
 static void *answer_wishes(void *unused)
 {

@@ -30,9 +30,9 @@ bool pdn_logging(enum pdn_log_level level);
 	} while (0)
 
 /*
- * Hides from the program the signals that a system call of ours may raise in this thread (SIGPIPE;
- * SIGXFSZ; SIGTTOU), and keeps system calls from being cancellation points. Between the two nothing
- * may return to the program.
+ * Between these two calls, signals that a system call of ours raises in this thread do not reach
+ * the program: SIGPIPE, SIGXFSZ and SIGTTOU. No system call is a cancellation point there. Nothing
+ * may return to the program before the second call.
  */
 struct pdn_shield {
 	sigset_t mask, pending;

@@ -99,6 +99,15 @@ void text_make_printable(char *text, size_t length)
 	}
 }
 
+char *text_printable(const char *text, size_t length)
+{
+	char *copy = allocate(length + 1);
+
+	memcpy(copy, text, length);
+	text_make_printable(copy, length);
+	return copy;
+}
+
 /* Not valid are also characters in more bytes than they need, surrogates, and those of no plane. */
 unsigned text_utf8_length(const char *text)
 {

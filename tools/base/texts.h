@@ -28,6 +28,8 @@ char *text_of_list(const char *format, va_list arguments) __attribute__((format(
  * that have two bytes (U+0080 to U+009F). NULs stay.
  */
 void text_make_printable(char *text, size_t length);
+/* A copy made printable; the caller frees it with release(). */
+char *text_printable(const char *text, size_t length);
 /* The bytes of the UTF-8 character at `text`, 1 to 4; 0: they are no valid character. */
 unsigned text_utf8_length(const char *text);
 /* Appends `more` to `list` (NULL: empty) behind a comma; `list` is released. */

@@ -19,15 +19,6 @@ void trace_file_take_stack(struct trace_file *file, const uint64_t *words, uint6
 		(struct trace_stack){(uint32_t)words[1], record_what(words[0]), offset};
 }
 
-static char *printable_copy(const char *text, size_t length)
-{
-	char *copy = allocate(length + 1);
-
-	memcpy(copy, text, length);
-	text_make_printable(copy, length);
-	return copy;
-}
-
 void trace_file_take_module(struct trace_file *file, const uint64_t *words)
 {
 	struct pdn_trace_module head;
@@ -49,7 +40,7 @@ void trace_file_take_module(struct trace_file *file, const uint64_t *words)
 		module->id_length = head.id_length;
 		memcpy(module->id, behind, head.id_length);
 	}
-	module->path = printable_copy(behind + ((head.id_length + 7u) & ~7u), head.path_length);
+	module->path = text_printable(behind + ((head.id_length + 7u) & ~7u), head.path_length);
 }
 
 static int compare_stacks(const void *a, const void *b)

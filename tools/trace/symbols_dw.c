@@ -44,7 +44,7 @@ static bool guarded;
 
 static bool is_unknown(int flags)
 {
-	/* open_regular() is called from here, and opens with one of the first two. */
+	/* open_regular() gets here, too: it opens with O_PATH or O_NONBLOCK. */
 	return guarded && !(flags & (O_PATH | O_NONBLOCK | O_CREAT)) &&
 	       (flags & O_ACCMODE) == O_RDONLY;
 }
@@ -232,19 +232,17 @@ static demangler *find_demangler(void)
 	return found;
 }
 
-static char *printable_copy(const char *text)
+static char *copy_of_source(const char *source)
 {
-	char *copy = text_of("%s", text);
-
-	text_make_printable(copy, strlen(copy));
-	return copy;
+	return source ? text_printable(source, strlen(source)) : NULL;
 }
 
 static char *readable_copy(const char *name)
 {
 	demangler *demangle = strncmp(name, "_Z", 2) == 0 ? find_demangler() : NULL;
 	char *readable = demangle ? demangle(name, NULL, NULL, NULL) : NULL;
-	char *text = printable_copy(readable ? readable : name);
+	const char *best = readable ? readable : name;
+	char *text = text_printable(best, strlen(best));
 
 	free(readable);
 	return text;
@@ -308,7 +306,7 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 			continue;
 		name = name_of(&scopes[i]);
 		places[used++] = (struct place){.function = name ? readable_copy(name) : NULL,
-						.source = source ? printable_copy(source) : NULL,
+						.source = copy_of_source(source),
 						.line = line,
 						.inlined = tag == DW_TAG_inlined_subroutine};
 		if (tag == DW_TAG_subprogram)
@@ -341,7 +339,7 @@ static unsigned resolve(const struct trace_module *module, const char *folder, u
 	if (!name && !source)
 		return 0;
 	places[0] = (struct place){.function = name ? readable_copy(name) : NULL,
-				   .source = source ? printable_copy(source) : NULL,
+				   .source = copy_of_source(source),
 				   .line = line > 0 ? (unsigned)line : 0};
 	return 1;
 }

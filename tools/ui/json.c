@@ -39,6 +39,12 @@ static void put_quoted(const char *text)
 		const unsigned char *c = (const unsigned char *)text;
 		unsigned length = *c < ' ' || *c == 0x7f ? 0 : text_utf8_length(text);
 
+		/* A control character of two bytes: a terminal would obey it. */
+		if (length == 2 && c[0] == 0xc2 && c[1] < 0xa0) {
+			put_escaped(c[1]);
+			text += 2;
+			continue;
+		}
 		if (*c == '"' || *c == '\\')
 			put("\\", 1);
 		if (length)

@@ -111,7 +111,7 @@ static bool is_interesting(size_t offset)
 	return word[0] || word[1];
 }
 
-/* Under AddressSanitizer, where each takes ten times as long, short rounds try a quarter. */
+/* Under AddressSanitizer, where all takes six times as long, short rounds try a quarter. */
 static bool is_left_out(size_t number)
 {
 	return UNDER_ASAN && !wants_long_rounds() && number % 4 != 0;

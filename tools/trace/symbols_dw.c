@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tools/base/memory.h"
@@ -58,14 +57,16 @@ static int open_if_regular(const char *path)
 	return fd;
 }
 
-static int open_as_asked(const char *path, int flags, va_list arguments)
+/* The next function of that name may be another preloaded library's, which must see the call. */
+static int open_as_asked(const char *function, const char *path, int flags, va_list arguments)
 {
 	bool has_mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
+	int (*next)(const char *path, int flags, ...);
 
 	if (is_unknown(flags))
 		return open_if_regular(path);
-	return (int)syscall(SYS_openat, AT_FDCWD, path, flags,
-			    has_mode ? va_arg(arguments, mode_t) : 0);
+	*(void **)&next = dlsym(RTLD_NEXT, function);
+	return next(path, flags, has_mode ? va_arg(arguments, mode_t) : 0);
 }
 
 /* By these names the linker finds them; for the compiler they have others than its own open(). */
@@ -79,7 +80,7 @@ int our_open(const char *path, int flags, ...)
 	int fd;
 
 	va_start(arguments, flags);
-	fd = open_as_asked(path, flags, arguments);
+	fd = open_as_asked("open", path, flags, arguments);
 	va_end(arguments);
 	return fd;
 }
@@ -90,7 +91,7 @@ int our_open64(const char *path, int flags, ...)
 	int fd;
 
 	va_start(arguments, flags);
-	fd = open_as_asked(path, flags, arguments);
+	fd = open_as_asked("open64", path, flags, arguments);
 	va_end(arguments);
 	return fd;
 }

@@ -14,7 +14,7 @@ $(gpu_bin)/verbs: $(B)/obj/tests/gpu/verbs.c.o $(apps_cuda) $(B)/verbs/libibverb
 CHECK_WITH += $(gpu_bin)/verbs
 
 # All processors use memory while it is freed; for a few seconds on the simulated driver, too.
-$(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_kinds) $(apps_cuda)
+$(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_slots races_kinds) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/races
 CHECK_SIM += tests/gpu/check-races tests/gpu/check-no-gpu

@@ -100,80 +100,9 @@ static void stop(const char *why)
 
 /* ---- slots ---------------------------------------------------------------------------------- */
 
-struct slot {
-	pthread_mutex_t owner; /* the thread that holds it may replace the piece */
-	struct piece piece;
-	bool full;
-	/* Published to all threads, as above. at 0: there is no memory. */
-	uint64_t generation;
-	uint64_t at, size, part;
-	uint64_t id[PARTS];
-	uint64_t dead[PARTS]; /* the ids of the previous piece, once it had ended */
-} __attribute__((aligned(128)));
-
 static struct slot slots[MAX_SLOTS];
 static unsigned slot_count, hot;
 static bool over;
-
-static uint64_t driver_id(uint64_t at)
-{
-	unsigned long long id = 0;
-
-	return cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) == CUDA_SUCCESS ? id
-											      : 0;
-}
-
-static void store(uint64_t *where, uint64_t value)
-{
-	__atomic_store_n(where, value, __ATOMIC_RELAXED);
-}
-
-static uint64_t load(const uint64_t *where)
-{
-	return __atomic_load_n(where, __ATOMIC_RELAXED);
-}
-
-/*
- * Needs slot->owner, as fill() does. The old ids have died when the driver's call has returned.
- * Other threads still ask for the address.
- */
-static void empty(struct slot *slot, uint64_t random)
-{
-	if (!slot->full)
-		return;
-	slot->full = false;
-	slot->piece.kind->end(&slot->piece, random);
-	for (unsigned part = 0; part < PARTS; part++)
-		__atomic_store_n(&slot->dead[part], slot->id[part], __ATOMIC_RELEASE);
-}
-
-static void fill(struct slot *slot, uint64_t random)
-{
-	struct piece *piece = &slot->piece;
-
-	piece->part = 0;
-	slot->full = piece->kind->make(piece, random);
-	if (!slot->full) {
-		store(&slot->at, 0);
-		return;
-	}
-	store(&slot->at, piece->at);
-	store(&slot->size, piece->size);
-	store(&slot->part, piece->part ? piece->part : piece->size);
-	store(&slot->id[0], driver_id(piece->at));
-	store(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
-}
-
-/* Makes the generation odd before the call; a full barrier publishes that. */
-static void begin_change(struct slot *slot)
-{
-	__atomic_fetch_add(&slot->generation, 1, __ATOMIC_SEQ_CST);
-}
-
-static void end_change(struct slot *slot)
-{
-	__atomic_fetch_add(&slot->generation, 1, __ATOMIC_RELEASE);
-}
 
 /* ---- one thread ----------------------------------------------------------------------------- */
 
@@ -208,12 +137,12 @@ static void replace(struct player *player, struct slot *slot)
 {
 	if (pthread_mutex_trylock(&slot->owner) != 0)
 		return;
-	begin_change(slot);
-	empty(slot, roll(player));
+	slot_begin_change(slot);
+	slot_empty(slot, roll(player));
 	for (uint64_t i = roll(player) % 4; i; i--)
 		sched_yield(); /* there is no memory for a while */
-	fill(slot, roll(player));
-	end_change(slot);
+	slot_fill(slot, roll(player));
+	slot_end_change(slot);
 	pthread_mutex_unlock(&slot->owner);
 	player->counts.replaced++;
 	player->counts.replaced_of[kind_of(slot)]++;
@@ -462,7 +391,7 @@ static void make_slots(void)
 static void empty_slots(void)
 {
 	for (unsigned i = 0; i < slot_count; i++) {
-		empty(&slots[i], i);
+		slot_empty(&slots[i], i);
 		store(&slots[i].at, 0);
 	}
 }
@@ -504,7 +433,7 @@ static void warm_up(void)
 	for (unsigned i = 0; i < slot_count; i++) {
 		pindown_region *region;
 
-		fill(&slots[i], i);
+		slot_fill(&slots[i], i);
 		if (slots[i].full && pindown.get &&
 		    pindown.get(slots[i].piece.at, 1, 0, &region) == PINDOWN_OK)
 			pindown.put(region);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Declarations for races.c and races_kinds.c: a piece of memory, and the kinds of memory. */
+/*
+ * Declarations for races.c, races_slots.c and races_kinds.c: a piece of memory, the slot that it is
+ * in, and the kinds of memory.
+ */
 #ifndef RACES_H
 #define RACES_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +41,37 @@ struct kind {
 };
 
 extern const struct kind kinds[];
+
+/* Where one piece after another is. */
+struct slot {
+	pthread_mutex_t owner; /* the thread that holds it may replace the piece */
+	struct piece piece;
+	bool full;
+	/* Published to all threads, as races.c says. at 0: there is no memory. */
+	uint64_t generation;
+	uint64_t at, size, part;
+	uint64_t id[PARTS];
+	uint64_t dead[PARTS]; /* the ids of the previous piece, once it had ended */
+} __attribute__((aligned(128)));
+
+static inline void store(uint64_t *where, uint64_t value)
+{
+	__atomic_store_n(where, value, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t load(const uint64_t *where)
+{
+	return __atomic_load_n(where, __ATOMIC_RELAXED);
+}
+
+/* The driver's buffer id at an address; 0: it knows none. */
+uint64_t driver_id(uint64_t at);
+
+/* The caller is the slot's owner. Between the last two the generation is odd. */
+void slot_empty(struct slot *slot, uint64_t random);
+void slot_fill(struct slot *slot, uint64_t random);
+void slot_begin_change(struct slot *slot);
+void slot_end_change(struct slot *slot);
 
 /* For memory of another process. */
 bool exporter_start(unsigned count);

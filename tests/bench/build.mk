@@ -36,7 +36,8 @@ BENCH += $(bench_sim)
 $(bench_sim): $(bench_bin)/%: $(bench_obj)/%.c.o $(B)/sim/libcuda.so.1 $(B)/libpindown.so
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/..'
 
-$(bench_bin)/startup: $(bench_obj)/startup.c.o
+BENCH += $(bench_bin)/pace
+$(bench_bin)/startup $(bench_bin)/pace: $(bench_bin)/%: $(bench_obj)/%.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 

@@ -3,12 +3,19 @@
  * UCX's registration cache (ucs_rcache), of any version from 1.13 to 1.22, with a pin that does
  * nothing. An event of libucm notifies it of a free, as its own hooks of the CUDA calls do.
  *
+ * With BENCH_ASKS in the environment, the file of a driver that does nothing, each pin and each free
+ * asks that driver as UCX's own CUDA code does. Of the questions of UCX 1.22, only those that this
+ * driver has: before a pin, what memory it is, and where its allocation begins and ends, and it has
+ * operations synchronized; before a free, where the allocation ends. (It also asks for an
+ * allocation handle, and changes the current context twice.)
+ *
  * Without a limit on its regions, which is its default, the cache of 1.22 keeps no order in which
  * it would evict them. With a limit it does, under a lock of its own or, if UCX itself calls it,
  * under the caller's.
  */
 #include "bench.h"
 #include "peer.h"
+#include "hook/cuda/abi.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -28,10 +35,65 @@ static uint64_t registered;
 static ucs_rcache_region_t **held;
 static uint32_t held_count;
 
+static struct {
+	CUresult (*attributes)(unsigned, CUpointer_attribute *, void **, CUdeviceptr);
+	CUresult (*set)(const void *, CUpointer_attribute, CUdeviceptr);
+	CUresult (*range)(CUdeviceptr *, size_t *, CUdeviceptr);
+} driver;
+
+static void *question(void *library, const char *name)
+{
+	void *function = dlsym(library, name);
+
+	if (!function)
+		stop(name, 0);
+	return function;
+}
+
+static void find_driver(const char *file)
+{
+	void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+
+	if (!library)
+		stop(dlerror(), 0);
+	*(void **)&driver.attributes = question(library, "cuPointerGetAttributes");
+	*(void **)&driver.set = question(library, "cuPointerSetAttribute");
+	*(void **)&driver.range = question(library, "cuMemGetAddressRange_v2");
+}
+
+static void ask_range(CUdeviceptr addr)
+{
+	CUdeviceptr base;
+	size_t size;
+
+	if (driver.range(&base, &size, addr) != CUDA_SUCCESS)
+		stop("cuMemGetAddressRange", 0);
+}
+
+static void ask_before_pin(CUdeviceptr addr)
+{
+	unsigned type = 0, managed = 0, on = 1;
+	CUdevice device;
+	CUcontext context;
+	CUpointer_attribute asked[] = {
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT};
+	void *answers[] = {&type, &managed, &device, &context};
+
+	if (driver.attributes(4, asked, answers, addr) != CUDA_SUCCESS ||
+	    type != CU_MEMORYTYPE_DEVICE || managed)
+		stop("cuPointerGetAttributes", (int)type);
+	if (driver.set(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, addr) != CUDA_SUCCESS)
+		stop("cuPointerSetAttribute", 0);
+	ask_range(addr);
+}
+
 static ucs_status_t reg(void *context, ucs_rcache_t *rcache, void *arg, ucs_rcache_region_t *region,
 			uint16_t flags)
 {
-	(void)context, (void)rcache, (void)arg, (void)region, (void)flags;
+	(void)context, (void)rcache, (void)arg, (void)flags;
+	if (driver.range)
+		ask_before_pin(region->super.start);
 	__atomic_fetch_add(&registered, 1, __ATOMIC_RELAXED);
 	return UCS_OK;
 }
@@ -104,6 +166,8 @@ void peer_open(size_t regions, size_t limit)
 	(void)regions;
 	if (status != UCS_OK)
 		stop("ucs_rcache_create", status);
+	if (getenv("BENCH_ASKS"))
+		find_driver(getenv("BENCH_ASKS"));
 }
 
 void peer_thread(void)
@@ -137,6 +201,8 @@ static void report_free(uint64_t addr, uint64_t length)
 					  .size = length,
 					  .mem_type = UCS_MEMORY_TYPE_CUDA}};
 
+	if (driver.range)
+		ask_range(addr);
 	ucm_event_enter();
 	ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
 	ucm_event_leave();

@@ -9,12 +9,13 @@
  * PROGRAM held REGIONS:                  a miss that makes room, while REGIONS regions are held
  * PROGRAM version:                       the version of the library
  *
- * Prints lines OPERATION, REGIONS, THREADS, DEVICES and ns, with tabs between. In the lines of
- * `ended` and `idle` the first number is that of such threads. The regions lie side by side,
- * 64 KiB each, by turns on the devices, which are TiBs apart.
+ * Prints lines OPERATION, REGIONS, THREADS, DEVICES, ns and the pace of the processor meanwhile
+ * (pace.h), with tabs between. In the lines of `ended` and `idle` the first number is that of such
+ * threads. The regions lie side by side, 64 KiB each, by turns on the devices, which are TiBs apart.
  */
 #define _GNU_SOURCE
 #include "bench.h"
+#include "pace.h"
 #include "peer.h"
 
 #include <fcntl.h>
@@ -57,10 +58,16 @@ static uint32_t *numbers_of(uint32_t first, uint32_t many)
 	return order;
 }
 
+static void print_paced(const char *operation, uint32_t size, double value, double pace)
+{
+	printf("%s\t%u\t%u\t%u\t%.2f\t%.2f\n", operation, size, threads, devices, value, pace);
+	fflush(stdout);
+}
+
+/* With the pace since the last line. */
 static void print_value(const char *operation, uint32_t size, double value)
 {
-	printf("%s\t%u\t%u\t%u\t%.2f\n", operation, size, threads, devices, value);
-	fflush(stdout);
+	print_paced(operation, size, value, pace_since());
 }
 
 static double median_time(void (*step)(void), unsigned turns)
@@ -72,6 +79,8 @@ static double median_time(void (*step)(void), unsigned turns)
 
 		step();
 		values[i] = now_ns() - begin;
+		if (i % 16 == 0)
+			pace_look();
 	}
 	middle = median(values, turns);
 	free(values);
@@ -90,7 +99,7 @@ struct worker {
 	pthread_t thread;
 	uint32_t first, many; /* its own regions */
 	uint64_t seed;
-	double ns[TIMED];
+	double ns[TIMED], pace[TIMED];
 };
 
 static pthread_barrier_t start_line;
@@ -98,12 +107,15 @@ static pthread_barrier_t start_line;
 static double time_of(void (*loop)(const struct regions *, const uint32_t *, size_t),
 		      const uint32_t *order, size_t many)
 {
-	double begin;
+	double begin, took;
 
 	pthread_barrier_wait(&start_line);
+	pace_look_long();
 	begin = now_ns();
 	loop(&regions, order, many);
-	return (now_ns() - begin) / (double)many;
+	took = now_ns() - begin;
+	pace_look_long();
+	return took / (double)many;
 }
 
 static void invalidate_each(const struct regions *where, const uint32_t *order, size_t many)
@@ -144,6 +156,7 @@ static void frees_and_misses(struct worker *w, uint32_t *own)
 	w->ns[FREE] = median(frees, TURNS);
 	w->ns[MISS_AGAIN] = median(misses, TURNS);
 	w->ns[INVALIDATE] = median(ends, TURNS);
+	w->pace[FREE] = w->pace[MISS_AGAIN] = w->pace[INVALIDATE] = pace_since();
 }
 
 /*
@@ -172,10 +185,13 @@ static void *work(void *arg)
 
 	peer_thread();
 	w->ns[MISS] = time_of(peer_gets, own, w->many);
+	w->pace[MISS] = pace_since();
 	pthread_barrier_wait(&start_line); /* all are registered */
 	w->ns[HIT] = hits(w);
+	w->pace[HIT] = pace_since();
 	frees_and_misses(w, own);
 	w->ns[CYCLE] = cycles(w, own);
+	w->pace[CYCLE] = pace_since();
 	free(own);
 	return NULL;
 }
@@ -202,7 +218,7 @@ static void run_threads(void)
 
 		for (uint32_t i = 0; i < threads; i++)
 			sum += workers[i].ns[which];
-		print_value(names[which], count, sum / threads);
+		print_paced(names[which], count, sum / threads, workers[0].pace[which]);
 	}
 }
 
@@ -214,8 +230,12 @@ static double fork_ns(void)
 	double values[TURNS];
 
 	for (unsigned i = 0; i < TURNS; i++) {
-		double begin = now_ns();
-		pid_t child = fork();
+		double begin;
+		pid_t child;
+
+		pace_look_long();
+		begin = now_ns();
+		child = fork();
 
 		if (child == 0)
 			_exit(0);
@@ -252,7 +272,7 @@ static void count_1000(void)
 static void measure_table(void)
 {
 	uint32_t *all = numbers_of(0, count);
-	double begin;
+	double begin, took;
 
 	peer_open(count, 0);
 	run_threads();
@@ -262,9 +282,12 @@ static void measure_table(void)
 		if (getenv("BENCH_COMMAND"))
 			print_value("pindown top --once", count, median_time(run_top, 5));
 	}
+	pace_look_long();
 	begin = now_ns();
 	peer_flush(&regions, all, count);
-	print_value("flush, each region", count, (now_ns() - begin) / count);
+	took = now_ns() - begin;
+	pace_look_long();
+	print_value("flush, each region", count, took / count);
 	free(all);
 }
 
@@ -297,9 +320,12 @@ static void *be_idle(void *arg)
 
 static void *busy(void *arg)
 {
+	struct worker *w = arg;
+
 	peer_thread();
 	get_some();
-	*(double *)arg = median_time(get_some, 20001) / 16;
+	w->ns[HIT] = median_time(get_some, 20001) / 16;
+	w->pace[HIT] = pace_since();
 	return NULL;
 }
 
@@ -326,15 +352,14 @@ static void end_idle(pthread_t *idle, uint32_t many)
 		pthread_join(idle[i], NULL);
 }
 
-static double hit_in_new_thread(void)
+static void measure_new_thread(uint32_t alive)
 {
-	pthread_t thread;
-	double ns;
+	struct worker w;
 
-	if (pthread_create(&thread, NULL, busy, &ns) != 0)
+	if (pthread_create(&w.thread, NULL, busy, &w) != 0)
 		stop("no thread", 0);
-	pthread_join(thread, NULL);
-	return ns;
+	pthread_join(w.thread, NULL);
+	print_paced("hit in a new thread, idle threads", alive, w.ns[HIT], w.pace[HIT]);
 }
 
 static void open_for_threads(void)
@@ -360,7 +385,7 @@ static void measure_idle(void)
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		start_idle(idle + alive, sizes[i] - alive);
 		alive = sizes[i];
-		print_value("hit in a new thread, idle threads", alive, hit_in_new_thread());
+		measure_new_thread(alive);
 		print_value("invalidation and pin, idle threads", alive,
 			    median_time(end_and_pin, 1001));
 	}
@@ -401,6 +426,7 @@ static void measure_held(void)
 		begin = now_ns();
 		peer_gets(&regions, others + SPARE + MISSES * (i + 1), MISSES);
 		values[i] = (now_ns() - begin) / MISSES;
+		pace_look();
 	}
 	if (peer_pins() - pins != MISSES * TURNS)
 		stop("some gets were no misses", (int)(peer_pins() - pins));

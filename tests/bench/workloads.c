@@ -5,12 +5,13 @@
  * they are chosen: dense (side by side, at random), stride (2 MiB apart, at random), zipf (side by
  * side, most accesses to few of them).
  *
- * Prints lines WORKLOAD, REGIONS, PATTERN, THREADS and a value, with tabs between: ns for one get
- * and its put unless WORKLOAD says otherwise, for each thread. Values are medians of several
- * batches.
+ * Prints lines WORKLOAD, REGIONS, PATTERN, THREADS, a value and a pace, with tabs between: ns for
+ * one get and its put unless WORKLOAD says otherwise, for each thread; and ns for a fixed
+ * computation (pace.h), between the batches of the workload. Both are medians of several batches.
  */
 #define _GNU_SOURCE
 #include "bench.h"
+#include "pace.h"
 #include "peer.h"
 
 #include <math.h>
@@ -29,8 +30,8 @@ static size_t batch; /* number of gets in a batch */
 
 static void print_value(const char *workload, unsigned threads, double value)
 {
-	printf("%s\t%u\t%s\t%u\t%.2f\n", workload, count, count == 1 ? "same" : pattern, threads,
-	       value);
+	printf("%s\t%u\t%s\t%u\t%.2f\t%.2f\n", workload, count, count == 1 ? "same" : pattern,
+	       threads, value, pace_since());
 }
 
 static void *table(size_t number, size_t size)
@@ -114,6 +115,7 @@ static void time_slices(loop *measured, const struct regions *where, const uint3
 
 		measured(where, order + i * slice, slice);
 		values[i] = (now_ns() - begin) / (double)slice;
+		pace_look();
 	}
 }
 
@@ -178,9 +180,11 @@ static double register_all(void)
 
 	for (uint32_t i = 0; i < count; i++)
 		order[i] = i;
+	pace_look_long();
 	begin = now_ns();
 	peer_gets(&regions, order, count);
 	took = (now_ns() - begin) / count;
+	pace_look_long();
 	free(order);
 	return took;
 }
@@ -242,6 +246,7 @@ static void measure_range(const char *workload, uint64_t begin, uint64_t length,
 		for (unsigned j = 0; j < times; j++)
 			peer_free_range(begin, length);
 		values[i] = (now_ns() - start - clock) / times;
+		pace_look();
 	}
 	free(order);
 	print_value(workload, 1, median(values, turns));
@@ -262,6 +267,7 @@ static void measure_end_and_pins(void)
 		peer_free_range(region_at(&regions, 0), (uint64_t)PRESENT << regions.shift);
 		peer_gets(&regions, order, PRESENT);
 		values[turn] = now_ns() - begin;
+		pace_look();
 	}
 	print_value("invalidate a range that has 1000, and pin these again", 1,
 		    median(values, TURNS));
@@ -311,6 +317,7 @@ static void ends(void)
 		for (unsigned i = 0; i < ENDED; i++)
 			peer_free_range(region_at(&regions, order[i]), PEER_BYTES);
 		values[turn] = (now_ns() - begin) / ENDED;
+		pace_look();
 		peer_gets(&regions, order, ENDED);
 	}
 	print_value("invalidation of one region", 1, median(values, TURNS));

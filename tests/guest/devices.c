@@ -253,6 +253,23 @@ void module_parameter(const char *name, const char *value)
 	close(fd);
 }
 
+bool kernel_says(const char *text)
+{
+	int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	char record[8192];
+	bool found = false;
+	ssize_t length;
+
+	works(log);
+	/* One message at a time; EPIPE says that some have been overwritten. */
+	while (!found && ((length = read(log, record, sizeof(record) - 1)) > 0 || errno == EPIPE)) {
+		record[length > 0 ? length : 0] = '\0';
+		found = strstr(record, text);
+	}
+	close(log);
+	return found;
+}
+
 /* ---- the peer device ---- */
 
 int peer_open(void)

@@ -152,6 +152,7 @@ bool pdn_valid(const volatile char *state, const struct pindown_pin *pin);
 
 /* The parameter keeps this value, also in other tests. */
 void module_parameter(const char *name, const char *value);
+bool kernel_says(const char *text); /* in a message of its log */
 
 /* ---- the peer device ---- */
 

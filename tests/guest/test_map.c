@@ -335,6 +335,7 @@ TEST(a_driver_that_contradicts_itself)
 	struct memory of_device = gpu_alloc(PAGE, 0), coherent = gpu_alloc(PAGE, SIM_GPU_COHERENT);
 	struct pindown_pin pins[2];
 	int fd = pdn_open();
+	char message[80];
 	unsigned i;
 
 	pins[0] = pin_as_of(fd, &of_device, 2, true);
@@ -343,6 +344,9 @@ TEST(a_driver_that_contradicts_itself)
 		refuses(fd, &pins[0], kinds[i], EOPNOTSUPP);
 		refuses(fd, &pins[1], kinds[i], EOPNOTSUPP);
 	}
+	snprintf(message, sizeof(message), "pindown: a region of process %d is not mapped",
+		 getpid());
+	check(kernel_says(message));
 }
 
 TEST(read_only)

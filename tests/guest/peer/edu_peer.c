@@ -47,13 +47,18 @@ struct client {
 
 /* ---- transfers; peer.engine.lock is held ---- */
 
-/* The DMA address of a byte of the import, and the number of contiguous bytes there; 0: none. */
+/*
+ * The DMA address of a byte of the import, and the number of contiguous bytes there; 0: none, or
+ * an entry without a page has two lengths: importers read either.
+ */
 static u32 import_address(struct import *import, u64 offset, u64 *address)
 {
 	struct scatterlist *sg;
 	int i;
 
 	for_each_sgtable_dma_sg(import->sgt, sg, i) {
+		if (!sg_page(sg) && sg->length != sg_dma_len(sg))
+			return 0;
 		if (offset < sg_dma_len(sg)) {
 			*address = sg_dma_address(sg) + offset;
 			return min_t(u64, sg_dma_len(sg) - offset, U32_MAX);

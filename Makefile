@@ -176,12 +176,14 @@ guarded = $(filter $(LIB_GUARDED:%=$(B)/obj/%.o),$1)
 unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
 $(unguarded): ALL_CFLAGS += -fno-stack-protector
 # A compiler may be installed without what the linker calls for that: then the ordinary code is
-# linked.
+# linked, which takes two fifths longer for a free and the next pin (docs/measured.md).
 $(B)/lto: Makefile
 	@mkdir -p $(@D)
 	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | \
 		$(CC) $(LTO) -x c - -o $@-works 2>/dev/null; then \
 		echo '$(LTO) -flto-partition=one -Wno-error'; else echo '-fno-lto'; fi >$@
+	@[ -z '$(LTO)' ] || grep -q flto $@ || echo "  note: $(CC) can't optimize at the link, so" \
+		"libpindown.so pins and unpins more slowly" >&2
 	@rm -f $@-works
 # Programs that are linked with the library look for it by this name. Its number goes up when they
 # must be built again; functions that are only added get a version in cache/pindown.map. A preload

@@ -3,10 +3,10 @@
  * UCX's registration cache (ucs_rcache), of any version from 1.13 to 1.22, with a pin that does
  * nothing. An event of libucm notifies it of a free, as its own hooks of the CUDA calls do.
  *
- * With BENCH_ASKS in the environment, the file of a driver that does nothing, each pin and each free
- * asks that driver as UCX's own CUDA code does. Of the questions of UCX 1.22, only those that this
- * driver has: before a pin, what memory it is, and where its allocation begins and ends, and it has
- * operations synchronized; before a free, where the allocation ends. (It also asks for an
+ * BENCH_ASKS in the environment is the file of a driver that does nothing. Then each pin and each
+ * free asks that driver as UCX's own CUDA code does. Of the questions of UCX 1.22, only those that
+ * this driver has: before a pin, what memory it is, and where its allocation begins and ends, and
+ * it has operations synchronized; before a free, where the allocation ends. (It also asks for an
  * allocation handle, and changes the current context twice.)
  *
  * Without a limit on its regions, which is its default, the cache of 1.22 keeps no order in which
@@ -91,11 +91,16 @@ static void ask_before_pin(CUdeviceptr addr)
 static ucs_status_t reg(void *context, ucs_rcache_t *rcache, void *arg, ucs_rcache_region_t *region,
 			uint16_t flags)
 {
-	(void)context, (void)rcache, (void)arg, (void)flags;
-	if (driver.range)
-		ask_before_pin(region->super.start);
+	(void)context, (void)rcache, (void)arg, (void)region, (void)flags;
 	__atomic_fetch_add(&registered, 1, __ATOMIC_RELAXED);
 	return UCS_OK;
+}
+
+static ucs_status_t reg_asking(void *context, ucs_rcache_t *rcache, void *arg,
+			       ucs_rcache_region_t *region, uint16_t flags)
+{
+	ask_before_pin(region->super.start);
+	return reg(context, rcache, arg, region, flags);
 }
 
 static void dereg(void *context, ucs_rcache_t *rcache, ucs_rcache_region_t *region)
@@ -117,12 +122,12 @@ static void merge(void *context, ucs_rcache_t *rcache, void *arg, ucs_rcache_reg
 }
 #endif
 
-static const ucs_rcache_ops_t ops = {.mem_reg = reg,
-				     .mem_dereg = dereg,
+static ucs_rcache_ops_t ops = {.mem_reg = reg,
+			       .mem_dereg = dereg,
 #ifdef PEER_UCX_MERGES
-				     .merge = merge,
+			       .merge = merge,
 #endif
-				     .dump_region = dump};
+			       .dump_region = dump};
 
 /* Only libucp says it. */
 const char *peer_version(void)
@@ -161,13 +166,18 @@ void peer_open(size_t regions, size_t limit)
 		.max_size = ~(size_t)0,
 		.max_unreleased = ~(size_t)0,
 	};
-	ucs_status_t status = ucs_rcache_create(&params, "bench", NULL, &cache);
+	const char *asks = getenv("BENCH_ASKS");
+	ucs_status_t status;
 
 	(void)regions;
+	if (asks)
+		ops.mem_reg = reg_asking;
+	status = ucs_rcache_create(&params, "bench", NULL, &cache);
 	if (status != UCS_OK)
 		stop("ucs_rcache_create", status);
-	if (getenv("BENCH_ASKS"))
-		find_driver(getenv("BENCH_ASKS"));
+	/* After that: UCX looks for a libcuda, too, and would take this one. */
+	if (asks)
+		find_driver(asks);
 }
 
 void peer_thread(void)
@@ -201,22 +211,33 @@ static void report_free(uint64_t addr, uint64_t length)
 					  .size = length,
 					  .mem_type = UCS_MEMORY_TYPE_CUDA}};
 
-	if (driver.range)
-		ask_range(addr);
 	ucm_event_enter();
 	ucm_event_dispatch(UCM_EVENT_MEM_TYPE_FREE, &event);
 	ucm_event_leave();
 }
 
-void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, size_t count)
+static inline __attribute__((always_inline)) void
+gets_and_frees(const struct regions *regions, const uint32_t *order, size_t count, bool asks)
 {
 	for (size_t i = 0; i < count; i++) {
 		uint64_t addr = region_at(regions, order[i] & ~PEER_FREED);
 
-		if (order[i] & PEER_FREED)
+		if (order[i] & PEER_FREED) {
+			if (asks)
+				ask_range(addr);
 			report_free(addr, PEER_BYTES);
+		}
 		ucs_rcache_region_put(cache, get(addr, PEER_BYTES));
 	}
+}
+
+/* One loop without a check whether to ask. */
+void peer_gets_and_frees(const struct regions *regions, const uint32_t *order, size_t count)
+{
+	if (driver.range)
+		gets_and_frees(regions, order, count, true);
+	else
+		gets_and_frees(regions, order, count, false);
 }
 
 void peer_frees(const struct regions *regions, const uint32_t *order, size_t count)

@@ -11,7 +11,8 @@
  *
  * Prints lines OPERATION, REGIONS, THREADS, DEVICES, ns and the pace of the processor meanwhile
  * (pace.h), with tabs between. In the lines of `ended` and `idle` the first number is that of such
- * threads. The regions lie side by side, 64 KiB each, by turns on the devices, which are TiBs apart.
+ * threads. The regions lie side by side, 64 KiB each, by turns on the devices, which are TiBs
+ * apart.
  */
 #define _GNU_SOURCE
 #include "bench.h"

@@ -68,6 +68,12 @@ static void print_list(const char *head, const struct texts *texts)
 	}
 }
 
+/* A name may have been chosen by anybody, and ends no line. The caller releases it. */
+static char *in_one_line(const char *name)
+{
+	return text_printable(name, strlen(name));
+}
+
 static int width_of_names(const struct checked *checked)
 {
 	size_t width = 0;
@@ -90,13 +96,15 @@ static void print_roads(const struct checked *checked)
 	for (unsigned i = 0; i < checked->count; i++) {
 		const struct elf_file *file = checked->members[i]->file;
 		char *how = reaches_driver(file) ? how_it_reaches(file) : NULL;
+		char *name = in_one_line(short_name(file->path));
 
 		if (how)
-			out_print("    %-*s  %s%s\n", width, short_name(file->path), how,
+			out_print("    %-*s  %s%s\n", width, name, how,
 				  checked->members[i]->opened ? "; opened at run time" : "");
 		else if (file->runtime_calls)
-			out_print("    %-*s  calls the CUDA runtime (%u functions)\n", width,
-				  short_name(file->path), file->runtime_calls);
+			out_print("    %-*s  calls the CUDA runtime (%u functions)\n", width, name,
+				  file->runtime_calls);
+		release(name);
 		release(how);
 	}
 }
@@ -180,14 +188,25 @@ static void make_lines(const struct texts *texts)
 		text_make_printable(texts->list[i], strlen(texts->list[i]));
 }
 
+static void print_verdict(const struct checked *checked)
+{
+	char *asked = in_one_line(checked->asked), *interpreter;
+
+	out_print("%s%s: %s%s%s\n", out_bold(), asked, verdict_colour(checked->verdict),
+		  verdict_sentence(checked), out_plain());
+	release(asked);
+	if (!checked->script)
+		return;
+	interpreter = in_one_line(checked->members[0]->file->path);
+	out_print("  a script that %s runs\n", interpreter);
+	release(interpreter);
+}
+
 static void print_text(const struct checked *checked, bool all)
 {
 	make_lines(&checked->reasons);
 	make_lines(&checked->notes);
-	out_print("%s%s: %s%s%s\n", out_bold(), checked->asked, verdict_colour(checked->verdict),
-		  verdict_sentence(checked), out_plain());
-	if (checked->script)
-		out_print("  a script that %s runs\n", checked->members[0]->file->path);
+	print_verdict(checked);
 	for (unsigned i = 0; i < checked->reasons.count; i++)
 		out_print("  %s\n", checked->reasons.list[i]);
 	if (checked->verdict != NO_CUDA) {

@@ -176,7 +176,7 @@ guarded = $(filter $(LIB_GUARDED:%=$(B)/obj/%.o),$1)
 unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
 $(unguarded): ALL_CFLAGS += -fno-stack-protector
 # A compiler may be installed without what the linker calls for that: then the ordinary code is
-# linked, which takes two fifths longer for a free and the next pin (docs/measured.md).
+# linked, which executes a sixth more instructions for a free and the next pin (docs/measured.md).
 $(B)/lto: Makefile
 	@mkdir -p $(@D)
 	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How fast this thread's processor is at the moment: the ns of a fixed computation in registers. A
- * lower clock makes it longer, and so does other work on the other half of the processor's core,
- * as it has several instructions for each cycle. On a virtual machine that is work of neighbours,
- * which shows in no load average. Memory and the shared caches are not looked at.
+ * How fast this thread's processor is at the moment: the ns of a fixed computation in registers. It
+ * takes longer with a lower clock, and while other work uses the other half of the processor's
+ * core. On a virtual machine that may be a neighbour's work, which no load average shows. Memory
+ * and the shared caches are not looked at.
  */
 #ifndef BENCH_PACE_H
 #define BENCH_PACE_H

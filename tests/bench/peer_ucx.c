@@ -4,10 +4,10 @@
  * nothing. An event of libucm notifies it of a free, as its own hooks of the CUDA calls do.
  *
  * BENCH_ASKS in the environment is the file of a driver that does nothing. Then each pin and each
- * free asks that driver as UCX's own CUDA code does. Of the questions of UCX 1.22, only those that
- * this driver has: before a pin, what memory it is, and where its allocation begins and ends, and
- * it has operations synchronized; before a free, where the allocation ends. (It also asks for an
- * allocation handle, and changes the current context twice.)
+ * free makes the calls that UCX's own CUDA code makes (1.22), as far as this driver has them.
+ * Before a pin, these ask what memory it is, and for the range of its allocation, and set
+ * SYNC_MEMOPS; before a free, they ask for that range. UCX also asks for an allocation handle, and
+ * changes the current context twice.
  *
  * Without a limit on its regions, which is its default, the cache of 1.22 keeps no order in which
  * it would evict them. With a limit it does, under a lock of its own or, if UCX itself calls it,

@@ -193,8 +193,9 @@ static void on_fault(int number)
 }
 
 /*
- * Before there is a second thread: a child takes the handlers a moment before the memory, so one of
- * a fork beside this call could have a memory that says it is done, and no handlers.
+ * At the start of the program, while it has one thread. A fork copies the handlers first and the
+ * memory later: if another thread set them in between, the child's memory would say that they are
+ * set, and they would not be.
  */
 static void __attribute__((constructor)) catch_faults(void)
 {

@@ -48,8 +48,9 @@ struct client {
 /* ---- transfers; peer.engine.lock is held ---- */
 
 /*
- * The DMA address of a byte of the import, and the number of contiguous bytes there; 0: none, or
- * an entry without a page has two lengths: importers read either.
+ * The DMA address of a byte of the import, and the number of contiguous bytes there. 0: there is
+ * none; or an entry that names no page has another length for the processor than for the device,
+ * although importers read either.
  */
 static u32 import_address(struct import *import, u64 offset, u64 *address)
 {

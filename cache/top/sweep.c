@@ -4,6 +4,7 @@
 #include "cache/top/sweep.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -62,6 +63,14 @@ static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
 	return *end == '\0';
 }
 
+/* Where /proc tells nothing of a living process, as its reader is confined, the kernel knows it. */
+static bool has_ended(uint32_t pid, uint64_t start)
+{
+	uint64_t now = pdn_top_start_of(pid);
+
+	return now ? now != start : syscall(SYS_kill, pid, 0) != 0 && errno == ESRCH;
+}
+
 /* A process number is valid only in its namespace. */
 static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t start)
 {
@@ -87,7 +96,7 @@ static bool check_file(int folder, const char *name)
 
 	if (!parse_name(name, &pid, &start))
 		return false;
-	if (pdn_top_start_of(pid) != start && is_page_of(folder, name, pid, start))
+	if (has_ended(pid, start) && is_page_of(folder, name, pid, start))
 		unlinkat(folder, name, 0);
 	return true;
 }

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* A process's start time, as in /proc/<pid>/stat; 0 if there is no process with this number. */
+/* A process's start time, as in /proc/<pid>/stat; 0 if there is no such process that we may see. */
 uint64_t pdn_top_start_of(uint32_t pid);
 
 /* Identifies the PID namespace that this process's number belongs to. */

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
-/* The start time of a process, as in the name of its file; 0 when there is no such process. */
+/* The start time of a process, as in the name of its file; 0 if there is none that we may see. */
 static uint64_t start_of(uint32_t pid)
 {
 	char *text = tree_read("proc/%u/stat", pid), *at = text ? strrchr(text, ')') : NULL;
@@ -217,6 +218,14 @@ static bool is_owners(uid_t user, uint32_t pid)
 	return stat(path, &status) == 0 && status.st_uid == user;
 }
 
+/* Where /proc tells nothing of a living process, as its reader is confined, the kernel knows it. */
+static bool has_ended(uint32_t pid, uint64_t start)
+{
+	uint64_t now = start_of(pid);
+
+	return now ? now != start : kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+}
+
 /* Whether a file is that of a living process under another release, with a page of other form. */
 static bool is_of_another_release(int fd, uint32_t pid, uint64_t start)
 {
@@ -244,7 +253,7 @@ static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *pag
 	/* A pid has no meaning outside its namespace. */
 	if (head.pid_namespace != our_pid_namespace())
 		return STRANGE;
-	if (start_of(pid) != start)
+	if (has_ended(pid, start))
 		return LEFTOVER;
 	if (!is_owners(status.st_uid, pid) || is_another_program(&head) ||
 	    !read_segment(&head, status.st_uid, page))

@@ -48,7 +48,7 @@ check-guest-arm64:
 		BUILD=$(abspath $(B)/arm64) tests/guest/run --arm64=$$kernel || failed=1; \
 	done; exit $$failed
 guest-programs: $(GUEST_PROGRAMS) $(GUEST_BUILD)
-ARM64_KERNELS ?= own backports backports-16k
+ARM64_KERNELS ?= own backports backports-16k 64k
 
 
 # make fuzz T=ioctl: see tests/fuzz/run.

@@ -233,7 +233,7 @@ static void play_close(uint64_t *seed)
 static void unmap(uint64_t map)
 {
 	if (map)
-		munmap((void *)(map & ~4095ull), 4096ul << (map & 4095));
+		munmap((void *)(map & ~4095ull), CPU_PAGE << (map & 4095));
 }
 
 static void play_map(uint64_t *seed)
@@ -248,10 +248,10 @@ static void play_map(uint64_t *seed)
 	if (one_in(seed, 3))
 		offset |= below(seed, 4) << 60;
 	if (one_in(seed, 3))
-		offset += below(seed, 130) * 4096;
+		offset += below(seed, 130) * CPU_PAGE;
 	if (one_in(seed, 12))
-		offset = some_number(seed) & ~4095ull;
-	at = mmap(NULL, 4096ul << shift, protections[below(seed, 4)],
+		offset = some_number(seed) & ~(CPU_PAGE - 1);
+	at = mmap(NULL, CPU_PAGE << shift, protections[below(seed, 4)],
 		  one_in(seed, 8) ? MAP_PRIVATE : MAP_SHARED, fd, (off_t)offset);
 	if (at != MAP_FAILED)
 		unmap(__atomic_exchange_n(&world.map[below(seed, MAPS)], (uint64_t)at | shift,
@@ -264,7 +264,7 @@ static void play_with_map(uint64_t *seed)
 	uint64_t *slot = &world.map[below(seed, MAPS)];
 	uint64_t map = __atomic_exchange_n(slot, 0, __ATOMIC_RELAXED);
 	char *at = (char *)(map & ~4095ull);
-	size_t length = 4096ul << (map & 4095);
+	size_t length = CPU_PAGE << (map & 4095);
 	uint64_t none = 0;
 
 	if (!map)
@@ -467,19 +467,19 @@ static void *play(void *arg)
 
 static void begin_world(void)
 {
-	char *pages =
-		mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *pages = mmap(NULL, 3 * CPU_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
 
 	check(pages != MAP_FAILED);
-	works(munmap(pages + 4096, 4096));
-	world.edge = pages + 4096;
-	world.read_only = pages + 2 * 4096;
+	works(munmap(pages + CPU_PAGE, CPU_PAGE));
+	world.edge = pages + CPU_PAGE;
+	world.read_only = pages + 2 * CPU_PAGE;
 	*(struct pindown_pin *)world.read_only =
 		(struct pindown_pin){.size = sizeof(struct pindown_pin),
 				     .flags = PINDOWN_PIN_PERSISTENT,
 				     .address = memory_at(0),
 				     .length = PAGE};
-	works(mprotect(world.read_only, 4096, PROT_READ));
+	works(mprotect(world.read_only, CPU_PAGE, PROT_READ));
 	for (unsigned i = 0; i < FILES; i++)
 		world.file[i] = i < 6 ? pdn_open() : -1;
 	for (unsigned i = 0; i < BUFFERS; i++)

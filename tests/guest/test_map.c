@@ -125,7 +125,7 @@ TEST(free_takes_it_away)
 	gpu_free(&mapped.memory);
 	again = gpu_alloc_at(mapped.memory.va, 2 * PAGE);
 	check_equal(touch(mapped.map, false), SIGBUS);
-	check_equal(touch(mapped.map + PAGE + CPU_PAGE, true), SIGBUS);
+	check_equal(touch(mapped.map + 2 * PAGE - CPU_PAGE, true), SIGBUS);
 	check(pdn_map(mapped.fd, &mapped.pin, 0, PAGE) == MAP_FAILED);
 	gpu_free(&again);
 }

@@ -439,18 +439,22 @@ static void let_go(uint32_t n)
 	pdn_hashed_remove(&imports, n);
 }
 
-void pdn_export_let_go(const void *by)
+static void __attribute__((noinline)) let_go_all(const void *by)
 {
 	PDN_UNCANCELLED;
 	uint32_t n;
 
-	/* Relaxed: a caller that lets go has imported before, and sees at least that. */
-	if (!__atomic_load_n(&imports.count, __ATOMIC_RELAXED))
-		return;
 	pdn_lock();
 	while ((n = import_of(by)) != 0)
 		let_go(n);
 	pdn_unlock();
+}
+
+/* Relaxed: a caller that lets go has imported before, and sees at least that. */
+void pdn_export_let_go(const void *by)
+{
+	if (__atomic_load_n(&imports.count, __ATOMIC_RELAXED))
+		let_go_all(by);
 }
 
 /* ---- the memory ends ---------------------------------------------------------------------- */

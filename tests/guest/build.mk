@@ -40,17 +40,22 @@ else
 	@echo '$@: skipped under SAN=$(SAN): what it tests is the kernel'
 endif
 
-# The same on arm64 machines, with programs of a cross compiler, in a build folder of their own. The
-# command is built without the libraries that it can do without.
+# The same on arm64 machines, with programs of a cross compiler, in a build folder of their own.
+# There some of the library's own tests are run, too, with the libraries of Debian for arm64.
+GUEST_UNITS := $(patsubst %,$(B)/%,$(shell sed -n 's|^unit .* /build/||p' \
+	tests/guest/boots/units))
 check-guest-arm64:
-	+$(MAKE) CROSS=aarch64-linux-gnu- B=$(B)/arm64 has_header= guest-programs
+	@tests/arm64/sysroot build/arm64-sysroot
+	+$(MAKE) CROSS=aarch64-linux-gnu- SYSROOT=build/arm64-sysroot B=$(B)/arm64 guest-programs \
+		guest-units
 	@failed=0; for kernel in $(ARM64_KERNELS); do \
 		BUILD=$(abspath $(B)/arm64) tests/guest/run --arm64=$$kernel || failed=1; \
 	done; exit $$failed
 guest-programs: $(GUEST_PROGRAMS) $(GUEST_BUILD)
+guest-units: $(GUEST_UNITS)
 ARM64_KERNELS ?= own backports backports-16k 64k
 
 
 # make fuzz T=ioctl: see tests/fuzz/run.
 fuzz: $(if $(filter ioctl,$(T)),$(GUEST_PROGRAMS) $(GUEST_BUILD))
-.PHONY: check-guest check-guest-debug check-guest-arm64 guest-programs
+.PHONY: check-guest check-guest-debug check-guest-arm64 guest-programs guest-units

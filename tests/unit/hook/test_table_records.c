@@ -173,7 +173,7 @@ static void many(void)
 
 /* ---- no memory ------------------------------------------------------------------------------- */
 
-/* The table is full, and can't become larger. */
+/* The table is full, and so is the page of the processor's that it lies in: it can't grow. */
 static void without_memory(void)
 {
 	struct rlimit limit, none;
@@ -184,7 +184,8 @@ static void without_memory(void)
 	getrlimit(RLIMIT_AS, &limit);
 	do
 		add_record(0, ++key, 2, 3);
-	while (tables[0].table.used < tables[0].table.capacity);
+	while (tables[0].table.used < tables[0].table.capacity ||
+	       tables[0].table.capacity * sizeof(struct pdn_slot) < (size_t)sysconf(_SC_PAGESIZE));
 	none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
 	setrlimit(RLIMIT_AS, &none);
 	errno = 77;

@@ -10,6 +10,8 @@
 
 #include "tests/unit/support/sim_support.h"
 
+#define CPU_PAGE ((size_t)sysconf(_SC_PAGESIZE))
+
 START_TEST(small_allocations_are_packed)
 {
 	CUdeviceptr a, b, c;
@@ -105,17 +107,18 @@ START_TEST(exports_follow_pages_and_blocks)
 	big = allocate(3 * MIB + 777);
 	small = allocate(100);
 	refused(try_export(big, 777), CUDA_ERROR_INVALID_VALUE);
-	refused(try_export(big + 512, 4096), CUDA_ERROR_INVALID_VALUE);
+	refused(try_export(big + 512, CPU_PAGE), CUDA_ERROR_INVALID_VALUE);
 	refused(try_export(big, 0), CUDA_ERROR_INVALID_VALUE);
-	ok(try_export(big, 4096));
+	ok(try_export(big, CPU_PAGE));
 	ok(try_export(big, 3 * MIB + 64 * KIB));
 	ok(try_export(big, 4 * MIB));
 	refused(try_export(big, 4 * MIB + 64 * KIB), CUDA_ERROR_INVALID_VALUE);
 	ok(try_export(small, 64 * KIB));
-	refused(cu(cuMemGetHandleForAddressRange)(&(int){0}, big, 4096, 1, 1),
+	refused(cu(cuMemGetHandleForAddressRange)(&(int){0}, big, CPU_PAGE, 1, 1),
 		CUDA_ERROR_NOT_SUPPORTED);
-	refused(cu(cuMemGetHandleForAddressRange)(NULL, big, 4096, 1, 0), CUDA_ERROR_INVALID_VALUE);
-	refused(cu(cuMemGetHandleForAddressRange)(&(int){0}, big, 4096, 7, 0),
+	refused(cu(cuMemGetHandleForAddressRange)(NULL, big, CPU_PAGE, 1, 0),
+		CUDA_ERROR_INVALID_VALUE);
+	refused(cu(cuMemGetHandleForAddressRange)(&(int){0}, big, CPU_PAGE, 7, 0),
 		CUDA_ERROR_INVALID_VALUE);
 }
 END_TEST
@@ -253,11 +256,11 @@ START_TEST(pin_space_is_limited)
 	ptr = allocate(8 * MIB);
 	fd[0] = export_of(ptr, 2 * MIB);
 	fd[1] = export_of(ptr, 2 * MIB);
-	refused(try_export(ptr, 4096), CUDA_ERROR_OUT_OF_MEMORY);
+	refused(try_export(ptr, CPU_PAGE), CUDA_ERROR_OUT_OF_MEMORY);
 	refused(try_export(ptr, 8 * MIB), CUDA_ERROR_OUT_OF_MEMORY);
 	extra = dup(fd[0]);
 	close(fd[0]);
-	refused(try_export(ptr, 4096), CUDA_ERROR_OUT_OF_MEMORY);
+	refused(try_export(ptr, CPU_PAGE), CUDA_ERROR_OUT_OF_MEMORY);
 	ck_assert_uint_eq(cu(sim_open_export_bytes)(0), 4 * MIB);
 	close(extra);
 	ok(try_export(ptr, 2 * MIB));

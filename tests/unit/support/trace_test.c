@@ -56,11 +56,16 @@ const char *printed(void)
 	return text;
 }
 
+/* Where a tick is long, two calls in one tick could as well be one within the other. */
 void call_at(uint64_t addr)
 {
-	uint64_t begin = pdn_ticks();
+	static __thread uint64_t last;
+	uint64_t begin;
 
-	pdn_trace_call(1, addr, 4096, 0, begin, pdn_ticks(), 0);
+	while ((begin = pdn_ticks()) == last)
+		;
+	last = pdn_ticks();
+	pdn_trace_call(1, addr, 4096, 0, begin, last, 0);
 }
 
 static struct reader *reader;

@@ -5,7 +5,10 @@
 
 #include <stdint.h>
 
-/* A process's start time, as in /proc/<pid>/stat; 0 if there is no such process that we may see. */
+/*
+ * A process's start time, as in /proc/<pid>/stat. 0 if it can't be read: errno is ENOENT if there is
+ * no process with this number.
+ */
 uint64_t pdn_top_start_of(uint32_t pid);
 
 /* Identifies the PID namespace that this process's number belongs to. */

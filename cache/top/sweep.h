@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * A process's start time, as in /proc/<pid>/stat. 0 if it can't be read: errno is ENOENT if there is
- * no process with this number.
+ * A process's start time, as in /proc/<pid>/stat. 0 if it can't be read: errno is ENOENT where no
+ * process has this number.
  */
 uint64_t pdn_top_start_of(uint32_t pid);
 

@@ -439,7 +439,7 @@ static void let_go(uint32_t n)
 	pdn_hashed_remove(&imports, n);
 }
 
-static void __attribute__((noinline)) let_go_all(const void *by)
+static PDN_RARE void let_go_all(const void *by)
 {
 	PDN_UNCANCELLED;
 	uint32_t n;

@@ -64,8 +64,8 @@ static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
 }
 
 /*
- * A confined process may be refused what /proc says of others that live. It is not asked by kill(),
- * for which a filter of system calls may end us.
+ * A confined process may be refused what /proc says of others, which may be alive. kill() would
+ * tell, but a filter of system calls may end the program for it.
  */
 static bool has_ended(uint32_t pid, uint64_t start)
 {

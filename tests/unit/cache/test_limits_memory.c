@@ -95,12 +95,12 @@ static const uint64_t left[] = {
 #define LIMITS ((int)(sizeof(left) / sizeof(left[0])))
 
 /*
- * What the program can have of it afterwards. Each table begins with a page of the processor's, and
- * with pages of 64 KiB these are more than a quarter of 8 MiB.
+ * What the program can have of it afterwards. Each table begins with a page, and with pages of 64
+ * KiB these are more than a quarter of 8 MiB.
  */
 static uint64_t programs(uint64_t bytes)
 {
-	return bytes < MIB(16) && sysconf(_SC_PAGESIZE) > 4096 ? bytes / 2 : bytes / 4 * 3;
+	return bytes < MIB(16) && sysconf(_SC_PAGESIZE) >= 65536 ? bytes / 2 : bytes / 4 * 3;
 }
 
 static void assert_limits_hold(void)

@@ -173,7 +173,7 @@ static void many(void)
 
 /* ---- no memory ------------------------------------------------------------------------------- */
 
-/* The table is full, and so is the page of the processor's that it lies in: it can't grow. */
+/* The table is full, and so is its memory, which has whole pages: it can't grow. */
 static void without_memory(void)
 {
 	struct rlimit limit, none;

@@ -13,7 +13,11 @@
 #include "cache/trace/writer.h"
 
 enum { FIRST_UNITS = 1, UNITS = 4, CLOCK_WORDS = 5, TWO_WORDS = 2 };
-#define RETURNED UINT64_MAX /* trace_base of a record whose thread has exited */
+/*
+ * trace_base of a record whose thread has exited. It is out of range of each time stamp, also of the
+ * small ones of a machine that has just booted.
+ */
+#define RETURNED (1ull << 63)
 
 static uint32_t streams; /* how many have begun */
 

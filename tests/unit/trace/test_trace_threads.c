@@ -39,6 +39,36 @@ static void run_threads(void *(*function)(void *), unsigned first, unsigned coun
 		pthread_join(threads[i], NULL);
 }
 
+static pid_t last_tid;
+
+static void *trace_one(void *soon_after_boot)
+{
+	uint64_t begin = soon_after_boot ? 1 : pdn_ticks();
+
+	last_tid = gettid();
+	pdn_trace_call(1, soon_after_boot ? 2 : 1, 4096, 0, begin, begin + 1, 0);
+	return NULL;
+}
+
+/* The second thread takes over the first one's record, and its time stamps are small. */
+START_TEST(a_machine_that_has_just_booted)
+{
+	pthread_t thread;
+	unsigned found = 0;
+
+	pdn_trace_open();
+	for (uintptr_t i = 0; i < 2; i++) {
+		ck_assert_int_eq(pthread_create(&thread, NULL, trace_one, (void *)i), 0);
+		pthread_join(thread, NULL);
+	}
+	read_back("t.pdt");
+	ck_assert_uint_eq(event_count, 2);
+	for (unsigned i = 0; i < 2; i++)
+		found += events[i].record.addr == 2 && events[i].tid == (uint32_t)last_tid;
+	ck_assert_uint_eq(found, 1);
+}
+END_TEST
+
 /* Threads come and go, and later threads take over the records of earlier ones. */
 START_TEST(many_threads)
 {
@@ -386,9 +416,9 @@ int main(void)
 	Suite *suite = suite_create("trace threads");
 
 	add_case(suite, "threads",
-		 (const TTest *const[]){many_threads, all_open_at_once, a_crowd,
-					no_cancellation_point, kill_9, read_while_others_write,
-					NULL});
+		 (const TTest *const[]){a_machine_that_has_just_booted, many_threads,
+					all_open_at_once, a_crowd, no_cancellation_point, kill_9,
+					read_while_others_write, NULL});
 	add_case(suite, "fork",
 		 (const TTest *const[]){a_child_has_its_own_file,
 					a_child_of_one_that_has_ended_its_trace,

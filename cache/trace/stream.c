@@ -14,8 +14,8 @@
 
 enum { FIRST_UNITS = 1, UNITS = 4, CLOCK_WORDS = 5, TWO_WORDS = 2 };
 /*
- * trace_base of a record whose thread has exited: out of range of each time stamp, also of the small
- * ones of a machine that has just booted.
+ * trace_base of a record whose thread has exited: out of range of each time stamp, also of a small
+ * one, as a machine has that has just booted.
  */
 #define RETURNED (1ull << 63)
 

@@ -130,6 +130,10 @@ MAN :=		# man pages, to be installed
 # $(call has_header,gelf.h) is "yes" where the compiler finds that header. The command has no number
 # sign in it: versions of make differ in whether the backslash before one reaches the shell.
 has_header = $(shell $(CC) $(CFLAGS) -E -x c -include $(1) /dev/null >/dev/null 2>&1 && echo yes)
+# $(call has_library,gelf.h,-lelf) is "yes" where a program with that header can be linked, too. A
+# cross compiler may find headers of this machine, whose libraries it can't use.
+has_library = $(shell echo 'int main(void) { return 0; }' | $(CC) $(CFLAGS) -fPIC $(LDFLAGS) \
+	-include $(1) -x c - -x none $(2) -o /dev/null 2>/dev/null && echo yes)
 
 # The Check library, for the fragments' rules. Looked up only where used.
 CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)

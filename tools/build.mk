@@ -2,12 +2,12 @@
 # The pindown command. It shares the configuration and the trace's format with the library.
 # It reads ELF files with libelf; where there is none to build with, `check` says so.
 TOOLS_SRC := $(wildcard tools/*.c tools/*/*.c)
-with_elf := $(call has_header,gelf.h)
+with_elf := $(call has_library,gelf.h,-lelf)
 TOOLS_SRC := $(filter-out $(if $(with_elf),tools/check/elf_unread.c, \
 	tools/check/elf_read.c tools/check/deepbind.c),$(TOOLS_SRC))
 TOOLS_LIBS := $(if $(with_elf),-lelf)
 # Call stacks get their names from libdw; where there is none, they are modules and offsets.
-with_dw := $(call has_header,elfutils/libdwfl.h)
+with_dw := $(call has_library,elfutils/libdwfl.h,-ldw)
 TOOLS_SRC := $(filter-out tools/trace/symbols_$(if $(with_dw),none,dw).c,$(TOOLS_SRC))
 TOOLS_LIBS += $(if $(with_dw),-ldw -ldl)
 # `doctor --try` is built with rdma-core's header; libibverbs is opened at run time.

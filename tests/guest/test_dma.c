@@ -310,6 +310,25 @@ TEST(a_fence_outlives_its_importer)
 	wait_until(number_in("/sys/module/pindown/refcnt") == 0);
 }
 
+/* The dma-buf is gone before its region ends: the device alone still keeps the memory then. */
+TEST(what_a_fence_keeps_is_counted)
+{
+	struct exported exported = export_new(PAGE, 0, PINDOWN_PIN_PERSISTENT);
+	struct edu_import import;
+	int peer = peer_open();
+
+	works(peer_import(peer, exported.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+	works(close(exported.buffer));
+	works(ioctl(peer, EDU_RELEASE, &import.id));
+	check_equal(pdn_counter("kept_bytes"), 0);
+	works(pdn_unpin(exported.fd, exported.pin.region));
+	check_equal(pdn_counter("kept_bytes"), PAGE);
+	check_equal(gpu_count(SIM_GPU_PERSISTENT), 1);
+	works(ioctl(peer, EDU_SIGNAL, &import.id));
+	gpu_wait_for(SIM_GPU_PERSISTENT, 0);
+	check_equal(pdn_counter("kept_bytes"), 0);
+}
+
 /* The kernel's own RDMA code warns when it is notified about memory that it has pinned. */
 static void pinned_importer(bool by_free)
 {

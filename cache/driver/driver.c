@@ -129,6 +129,14 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
 	return ask_buffer_id(addr, id) == CUDA_SUCCESS;
 }
 
+/* For memory that is gone the driver returns INVALID_VALUE. Other errors say nothing about it. */
+static enum pdn_truth truth_of(CUresult result)
+{
+	if (result == CUDA_SUCCESS)
+		return PDN_TRUE;
+	return result == CUDA_ERROR_INVALID_VALUE ? PDN_FALSE : PDN_UNKNOWN;
+}
+
 /*
  * The driver forbids this call during a stream capture in this thread, or a global one in another:
  * it would fail and invalidate the program's capture. The call has nothing to do with the captured
@@ -337,14 +345,22 @@ static uint64_t finish_mix(uint64_t ids)
 	return ids | 1;
 }
 
-/* The mapping that begins at this address, with its buffer id. */
-static bool PDN_RARE mapping_at(uint64_t at, const struct attributes *a, struct pdn_memory *mapping,
-				uint64_t *id)
+/*
+ * The mapping that begins at this address, with its buffer id. The id is asked first: it needs no
+ * context, so its errors alone tell whether any memory is there. After another error nothing is
+ * known: the thread may have no context in which the driver finds the range.
+ */
+static enum pdn_truth PDN_RARE mapping_at(uint64_t at, const struct attributes *a,
+					  struct pdn_memory *mapping, uint64_t *id)
 {
+	enum pdn_truth there = truth_of(ask_buffer_id(at, id));
 	int error;
 
-	return allocation_at(at, mapping, a, &error) == PINDOWN_OK && mapping->base == at &&
-	       buffer_id(at, id);
+	if (there != PDN_TRUE)
+		return there;
+	if (allocation_at(at, mapping, a, &error) != PINDOWN_OK)
+		return error == CUDA_SUCCESS ? PDN_FALSE : PDN_UNKNOWN;
+	return mapping->base == at ? PDN_TRUE : PDN_FALSE;
 }
 
 uint64_t PDN_RARE pdn_driver_mapping_end(uint64_t at, int device)
@@ -370,7 +386,7 @@ static int PDN_RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory
 		struct pdn_memory next;
 		uint64_t id;
 
-		if (!mapping_at(memory->end, a, &next, &id) || !is_mapped(&next, id))
+		if (mapping_at(memory->end, a, &next, &id) != PDN_TRUE || !is_mapped(&next, id))
 			return PINDOWN_ERR_RANGE;
 		ids = mix_in(ids, id);
 		memory->end = next.end;
@@ -379,22 +395,23 @@ static int PDN_RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory
 	return PINDOWN_OK;
 }
 
-static bool PDN_RARE ids_of_mappings(uint64_t at, uint64_t end, const struct attributes *a,
-				     uint64_t *others)
+/* Are these the ids of the mappings in the range? */
+static enum pdn_truth PDN_RARE compare_mappings(uint64_t at, uint64_t end,
+						const struct attributes *a, uint64_t others)
 {
 	uint64_t ids = NO_IDS;
 
 	while (at < end) {
 		struct pdn_memory mapping;
 		uint64_t id;
+		enum pdn_truth there = mapping_at(at, a, &mapping, &id);
 
-		if (!mapping_at(at, a, &mapping, &id))
-			return false;
+		if (there != PDN_TRUE)
+			return there;
 		ids = mix_in(ids, id);
 		at = mapping.end;
 	}
-	*others = finish_mix(ids);
-	return true;
+	return finish_mix(ids) == others ? PDN_TRUE : PDN_FALSE;
 }
 
 static int check_kind(const struct attributes *a)
@@ -427,28 +444,30 @@ static inline int attributes_of(uint64_t addr, struct attributes *a, int *error)
 	return result;
 }
 
+/* The first mapping has been found by its id. */
 static enum pdn_truth PDN_RARE compare_others(uint64_t base, uint64_t end, uint64_t others)
 {
 	struct attributes a = {.device = -1};
 	struct pdn_memory first;
-	uint64_t now;
 	int error;
+	int result = attributes_of(base, &a, &error);
 
-	return attributes_of(base, &a, &error) == PINDOWN_OK &&
-			       allocation_at(base, &first, &a, &error) == PINDOWN_OK &&
-			       ids_of_mappings(first.end, end, &a, &now) && now == others
-		       ? PDN_TRUE
-		       : PDN_FALSE;
+	if (result == PINDOWN_ERR_NO_CUDA)
+		return PDN_UNKNOWN;
+	if (result != PINDOWN_OK) /* SUCCESS: of memory of another kind */
+		return error == CUDA_SUCCESS ? PDN_FALSE : truth_of(error);
+	if (allocation_at(base, &first, &a, &error) != PINDOWN_OK)
+		return error == CUDA_SUCCESS ? PDN_FALSE : PDN_UNKNOWN;
+	return compare_mappings(first.end, end, &a, others);
 }
 
-/* For memory that is gone the driver returns INVALID_VALUE. Other errors say nothing about it. */
 enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
 {
 	uint64_t id;
-	CUresult result = ask_buffer_id(base, &id);
+	enum pdn_truth there = truth_of(ask_buffer_id(base, &id));
 
-	if (result != CUDA_SUCCESS)
-		return result == CUDA_ERROR_INVALID_VALUE ? PDN_FALSE : PDN_UNKNOWN;
+	if (there != PDN_TRUE)
+		return there;
 	if (id != first_id)
 		return PDN_FALSE;
 	return others ? compare_others(base, end, others) : PDN_TRUE;

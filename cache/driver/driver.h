@@ -56,8 +56,8 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 
 /*
  * Is the memory at [base, end) still the one that had these ids? False also if no memory is there;
- * unknown if there is no driver, or no longer one, to ask. Costs one driver call or, for adjacent
- * mappings, two for each.
+ * unknown if there is no driver, or no longer one, to ask, or if its error says nothing about the
+ * memory. Costs one driver call or, for adjacent mappings, two for each.
  */
 enum pdn_truth { PDN_FALSE, PDN_TRUE, PDN_UNKNOWN };
 enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);

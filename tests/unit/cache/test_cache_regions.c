@@ -461,6 +461,32 @@ START_TEST(a_recheck_looks_at_every_mapping)
 }
 END_TEST
 
+/*
+ * A thread without a context is told nothing about the extent of the mappings, and each of the
+ * questions can fail for another reason: the memory is there all the same.
+ */
+static void compare_without_a_context(void *unused)
+{
+	(void)unused;
+	fake_no_current_context();
+	pdn_recheck(NULL);
+}
+
+START_TEST(errors_about_other_things_are_no_miss)
+{
+	map_pair();
+	get_and_put(BASE, MIB(4));
+	in_other_thread(compare_without_a_context, NULL);
+	for (unsigned nth = 0; nth < 5; nth++) {
+		fake_fail(FAKE_QUERY, nth, 2, FAKE_INVALID_CONTEXT);
+		pdn_recheck(NULL);
+	}
+	fake_fail(FAKE_QUERY, 0, 0, 0);
+	ck_assert_uint_eq(stats().distrusted, 0);
+	ck_assert(is_cached(BASE, MIB(4)));
+}
+END_TEST
+
 /* Then it is pinned like any other allocation. */
 START_TEST(pool_memory_of_an_unknown_piece)
 {
@@ -498,6 +524,7 @@ int main(void)
 	TCase *tc = cache_case(suite, "rounding and neighbours");
 
 	tcase_add_test(tc, pool_memory_of_an_unknown_piece);
+	tcase_add_test(tc, errors_about_other_things_are_no_miss);
 	tcase_add_test(tc, a_pin_covers_whole_pages);
 	tcase_add_test(tc, a_pin_covers_both_ends_of_an_odd_allocation);
 	tcase_add_test(tc, neighbours_are_regions_of_their_own);

@@ -457,12 +457,13 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 			backend->close_dmabuf(&loan->own);
 			result = PINDOWN_ERR_NOT_DEVICE;
 		}
+		/* While the flight still names it: a child finds it in one of the two. */
+		if (result == PINDOWN_OK)
+			pdn_descriptor_note(loan->own.fd, loan->own.fd_identity);
 		pdn_flight_end_unlocked(&flight);
 	}
 	trace_map(region, loan->own.pcie, result);
-	if (result == PINDOWN_OK) {
-		pdn_descriptor_note(loan->own.fd, loan->own.fd_identity);
-	} else {
+	if (result != PINDOWN_OK) {
 		pdn_descriptor_end();
 		pdn_set_driver_error(error);
 	}

@@ -58,28 +58,61 @@ static bool describe_object(uint32_t number, uint32_t consumer, struct pindown_o
 	return true;
 }
 
+/* Where this look ends, of records up to `last`, which may be less than it was. */
+static uint32_t end_of_look(uint32_t number, uint32_t last)
+{
+	return number + pdn_looks_per_lock < last ? number + pdn_looks_per_lock : last;
+}
+
+/*
+ * Looks at the records after *number, and stops at the first that is to be visited. false: there
+ * are no more.
+ */
+static bool look_for_region(uint32_t *number, struct pindown_region_info *info, bool *found)
+{
+	PDN_UNCANCELLED;
+	uint32_t last, end;
+
+	pdn_lock();
+	last = pdn_region_high_water();
+	end = end_of_look(*number, last);
+	while (!*found && *number < end)
+		*found = describe_region(++*number, info);
+	pdn_unlock();
+	return *number < last;
+}
+
+static bool look_for_object(uint32_t *number, uint32_t consumer, struct pindown_object_info *info,
+			    bool *found)
+{
+	PDN_UNCANCELLED;
+	uint32_t last, end;
+
+	pdn_lock();
+	last = pdn_object_high_water();
+	end = end_of_look(*number, last);
+	while (!*found && *number < end)
+		*found = describe_object(++*number, consumer, info);
+	pdn_unlock();
+	return *number < last;
+}
+
 /* The next one after *number; false: there is none. */
 static bool next_region(uint32_t *number, struct pindown_region_info *info)
 {
-	PDN_UNCANCELLED;
 	bool found = false;
 
-	pdn_lock();
-	while (!found && *number < pdn_region_high_water())
-		found = describe_region(++*number, info);
-	pdn_unlock();
+	while (look_for_region(number, info, &found) && !found)
+		;
 	return found;
 }
 
 static bool next_object(uint32_t *number, uint32_t consumer, struct pindown_object_info *info)
 {
-	PDN_UNCANCELLED;
 	bool found = false;
 
-	pdn_lock();
-	while (!found && *number < pdn_object_high_water())
-		found = describe_object(++*number, consumer, info);
-	pdn_unlock();
+	while (look_for_object(number, consumer, info, &found) && !found)
+		;
 	return found;
 }
 

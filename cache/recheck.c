@@ -41,20 +41,26 @@ static struct suspect suspect_of(uint32_t number)
 				.answer = PDN_UNKNOWN};
 }
 
-static unsigned take_suspects(struct suspect *suspects, uint32_t *from, const void *pool)
+/* false: there are no more. */
+static bool take_suspects(struct suspect *suspects, unsigned *count, uint32_t *from,
+			  const void *pool)
 {
+	uint32_t until = *from + pdn_looks_per_lock;
 	unsigned n = 0;
+	bool more;
 
 	pdn_lock();
-	for (; *from <= pdn_region_high_water() && n < BATCH; ++*from) {
+	for (; *from <= pdn_region_high_water() && *from < until && n < BATCH; ++*from) {
 		const struct pindown_region *region = &pdn_regions[*from];
 
 		if (pdn_state_is_live(pdn_brief_of(region)->state) &&
 		    (!pool || pdn_region_pool(region) == pool))
 			suspects[n++] = suspect_of(*from);
 	}
+	more = *from <= pdn_region_high_water();
 	pdn_unlock();
-	return n;
+	*count = n;
+	return more;
 }
 
 static bool is_still_there(const struct suspect *suspect)
@@ -174,12 +180,16 @@ void pdn_recheck_some(void *pool)
 	struct suspect suspects[BATCH];
 	uint32_t from = 1;
 	unsigned n;
+	bool more;
 
 	pdn_lock();
 	pdn_flights_mark_lost(&all); /* the driver's answer to them may no longer be true */
 	pdn_unlock();
-	while ((n = take_suspects(suspects, &from, pool)) != 0)
-		drop_changed(suspects, n, "gone after a call that may free memory");
+	do {
+		more = take_suspects(suspects, &n, &from, pool);
+		if (n)
+			drop_changed(suspects, n, "gone after a call that may free memory");
+	} while (more);
 }
 
 /* A look without the lock, then the lock for what it has found. */

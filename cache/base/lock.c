@@ -51,6 +51,7 @@ uint32_t pdn_pending;
 bool pdn_stats_changed;
 PDN_WEAK_EVENT(untold, (void));
 uint64_t pdn_race_wait_ns = 2000000000u, pdn_fork_wait_ns = 100000000u;
+uint32_t pdn_looks_per_lock = 1024;
 
 /* An errno, or 0. errno itself is the program's. */
 static int futex(uint32_t *where, int operation, uint32_t value, const struct timespec *until)

@@ -28,6 +28,12 @@ void pdn_unlock_one(enum pdn_lock_name name);
 void pdn_lock(void);
 void pdn_unlock(void);
 
+/*
+ * A look at all records of a table lets go of the lock after so many, and goes on with the next:
+ * other threads wait no longer for it, however many there were. Tests have fewer.
+ */
+extern __attribute__((visibility("hidden"))) uint32_t pdn_looks_per_lock;
+
 /* Set under the lock: counters have changed, and pdn_unlock() notifies before it lets go. */
 extern __attribute__((visibility("hidden"))) bool pdn_stats_changed;
 PDN_EVENT(untold, (void));

@@ -12,6 +12,7 @@
 
 #include "cache/pindown.h"
 #include "tests/unit/support/api_test.h"
+#include "tests/unit/support/lock_balance.h"
 
 /* ---- enumeration ---- */
 
@@ -120,6 +121,29 @@ static void free_all(void)
 	for (unsigned i = 0; i < 4; i++)
 		watched_free(AT(i));
 }
+
+/* However many records there were, other threads get the lock in between. */
+START_TEST(a_list_takes_the_lock_for_a_few_records_at_a_time)
+{
+	struct visits visits = {0};
+
+	pdn_looks_per_lock = 1;
+	for (unsigned i = 0; i < 4; i++)
+		attach_and_detach(consumer, AT(i), KEY(1, 1));
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(watched_free(AT(i)), FAKE_SUCCESS);
+	locks_taken = 0;
+	ck_assert_int_eq(pindown_each_region(see_region, &visits), 1);
+	ck_assert_uint_ge(locks_taken, 4);
+	locks_taken = 0;
+	ck_assert_int_eq(pindown_each_object(0, see_object, &visits), 1);
+	ck_assert_uint_ge(locks_taken, 4);
+	locks_taken = 0;
+	pdn_recheck(NULL);
+	ck_assert_uint_ge(locks_taken, 4);
+	ck_assert(is_cached(AT(3), 1));
+}
+END_TEST
 
 START_TEST(a_visitor_may_free_all_memory)
 {
@@ -329,6 +353,7 @@ int main(void)
 	tcase_add_test(tc, each_region_is_visited_once);
 	tcase_add_test(tc, a_region_is_in_use_by_its_object);
 	tcase_add_test(tc, each_object_of_a_consumer_is_visited);
+	tcase_add_test(tc, a_list_takes_the_lock_for_a_few_records_at_a_time);
 	tcase_add_test(tc, a_visitor_may_free_all_memory);
 	tcase_add_test(tc, a_visitor_may_remove_the_consumer);
 	tcase_add_test(tc, a_visitor_need_not_return);

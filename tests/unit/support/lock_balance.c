@@ -8,12 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tests/unit/support/lock_balance.h"
+
 void __real_pdn_lock(void);
 void __real_pdn_unlock(void);
 void __wrap_pdn_lock(void);
 void __wrap_pdn_unlock(void);
 
 static __thread bool has_it;
+__thread unsigned locks_taken;
 
 static void must_be(bool right, const char *what)
 {
@@ -28,6 +31,7 @@ void __wrap_pdn_lock(void)
 	must_be(!has_it, "taken by a thread that has it");
 	__real_pdn_lock();
 	has_it = true;
+	locks_taken++;
 }
 
 void __wrap_pdn_unlock(void)

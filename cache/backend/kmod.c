@@ -248,6 +248,24 @@ static void unpin_all(const struct pdn_pin *pin)
 	}
 }
 
+/*
+ * A signal ends the wait for the space of other processes, and the next wait is another wish, for
+ * which they unpin more. So there are two at most, however many signals come. The last try asks
+ * nobody, and takes what they have given meanwhile. 0, or an errno.
+ */
+static int call_pin(struct pindown_pin *what)
+{
+	for (unsigned wishes = 0; ioctl(descriptor(), PINDOWN_IOC_PIN, what) != 0; wishes++) {
+		if (errno != EINTR)
+			return errno;
+		if (wishes == 2)
+			return ENOSPC;
+		if (wishes == 1)
+			what->flags |= PINDOWN_PIN_NO_RECLAIM;
+	}
+	return 0;
+}
+
 /* 0, or an errno. */
 static int pin_range(uint64_t begin, uint64_t end, uint32_t flags, struct pindown_pin *what)
 {
@@ -257,7 +275,7 @@ static int pin_range(uint64_t begin, uint64_t end, uint32_t flags, struct pindow
 		.address = begin,
 		.length = end - begin,
 	};
-	return call_device(PINDOWN_IOC_PIN, what) == 0 ? 0 : errno;
+	return call_pin(what);
 }
 
 static int pin_whole(struct pdn_pin *pin, uint32_t flags)

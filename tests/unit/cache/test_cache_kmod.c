@@ -119,6 +119,25 @@ START_TEST(the_budget_counts_the_whole)
 }
 END_TEST
 
+/* However many signals come: other processes are asked twice, and not for ever. */
+static void give_space(void)
+{
+	fake_kmod_space(PAGE);
+}
+
+START_TEST(signals_end_the_wait_for_other_processes)
+{
+	watched_alloc(BASE, PAGE, FAKE_LINEAR);
+	fake_kmod_space(0);
+	fake_kmod_signals(1000);
+	must_refuse(BASE, PAGE, PINDOWN_ERR_NO_SPACE);
+	ck_assert_uint_eq(fake_kmod_calls(), 5); /* two ask nobody, and neither does the last */
+	fake_kmod_at_pin(4, give_space);
+	get_and_put(BASE, PAGE);
+	ck_assert_uint_eq(fake_kmod_calls(), 10);
+}
+END_TEST
+
 /* ---- windows: parts of what the module has no space for ---- */
 
 #define LARGE (BASE + GIB(1))
@@ -537,6 +556,7 @@ int main(void)
 	tcase_add_test(tc, a_number_that_is_used_again_is_another_pins);
 	tcase_add_test(tc, the_whole_is_made_room_for);
 	tcase_add_test(tc, the_budget_counts_the_whole);
+	tcase_add_test(tc, signals_end_the_wait_for_other_processes);
 	tc = suite_case(suite, "windows", begin_kmod, end_kmod);
 	tcase_add_test(tc, an_allocation_is_pinned_by_windows);
 	tcase_add_test(tc, windows_are_revoked);

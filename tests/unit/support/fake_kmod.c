@@ -27,6 +27,7 @@ static bool is_loaded;
 static unsigned calls, fail_first, fail_times;
 static int fail_error;
 static uint64_t space = UINT64_MAX;
+static unsigned signals;
 static struct {
 	unsigned at;
 	void (*fn)(void);
@@ -90,6 +91,13 @@ void fake_kmod_space(uint64_t bytes)
 {
 	pthread_mutex_lock(&fake_lock);
 	space = bytes;
+	pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_kmod_signals(unsigned times)
+{
+	pthread_mutex_lock(&fake_lock);
+	signals = times;
 	pthread_mutex_unlock(&fake_lock);
 }
 
@@ -162,9 +170,12 @@ static int refusal(const struct pindown_pin *call, unsigned at)
 		    /* the end of the allocation, rounded up to a page */
 		    m->base + m->size + PINDOWN_PAGE_SIZE)
 		return EINVAL;
-	if (pinned(&count) + call->length > space)
+	if (pinned(&count) + call->length <= space)
+		return 0;
+	if (call->flags & PINDOWN_PIN_NO_RECLAIM || !signals)
 		return ENOSPC;
-	return 0;
+	signals--;
+	return EINTR;
 }
 
 static int pin(struct pindown_pin *call, unsigned at)

@@ -28,6 +28,9 @@ void fake_kmod_fail(unsigned nth, unsigned times, int error);
 /* At most this many bytes can be pinned at once. */
 void fake_kmod_space(uint64_t bytes);
 
+/* The next waits for the space of other processes are ended by a signal each. */
+void fake_kmod_signals(unsigned times);
+
 /* At the nth pin from now fn runs, once, before anything is looked at. */
 void fake_kmod_at_pin(unsigned nth, void (*fn)(void));
 

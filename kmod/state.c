@@ -136,7 +136,9 @@ static const struct vm_operations_struct state_vm_ops = {
 
 /*
  * A child inherits the mapping, which is read-only: a process must not be killed because code of
- * its parent reads a word there.
+ * its parent reads a word there. As long as the child has it, the descriptor is open, and pins stay
+ * that no process can end, if the parent closes it or executes another program: a library that may
+ * be forked maps other memory there in the child.
  */
 int pdn_state_mmap(struct pdn_file *file, struct vm_area_struct *vma)
 {

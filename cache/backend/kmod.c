@@ -118,10 +118,11 @@ static bool open_once(void)
 }
 
 /*
- * The program has closed the descriptor. The mapped area keeps the kernel's side open, and with it
- * pins that can no longer be ended; unmapping it ends them all. At the same moment an area takes
- * its place in which each word of such a pin says revoked. Without memory for that, the old area
- * stays.
+ * The program has closed the descriptor, or this is a child, whose copy is closed. The mapped area
+ * keeps the kernel's side open, and with it pins that can no longer be ended; unmapping it ends
+ * them all, once no process has it mapped. At the same moment an area takes its place in which each
+ * word of such a pin says revoked: another thread, or in a child what the fork interrupted, may be
+ * about to read it. Without memory for that, the old area stays.
  */
 static void replace_area(void)
 {
@@ -397,17 +398,16 @@ static void kmod_unpin(struct pdn_pin *pin)
 
 void pdn_backend_kmod_fork_child(void)
 {
-	if (device.fd < 0) {
-		device.asked = false;
+	pdn_kmod_reclaim_fork_child();
+	device.asked = false;
+	if (device.fd < 0)
 		return;
-	}
 	if (pdn_descriptor_is(device.fd, device.identity))
 		pdn_descriptor_close(device.fd);
-	pdn_revocation_words = &pdn_no_revocation_word; /* the area is not inherited */
+	replace_area();
+	pdn_revocation_words = &pdn_no_revocation_word; /* the parent's words say nothing here */
 	device.fd = -1;
 	device.area = NULL;
-	device.asked = false;
-	pdn_kmod_reclaim_fork_child();
 }
 
 static bool kmod_works_on(int ordinal)

@@ -17,10 +17,12 @@
 #include <unistd.h>
 
 #include "cache/backend/kmod_reclaim.h"
+#include "cache/backend/revocation.h"
 #include "cache/base/descriptor.h"
 #include "cache/region.h"
 #include "kmod/pindown_ioctl.h"
 #include "tests/unit/support/asleep.h"
+#include "tests/unit/support/fork_test.h"
 
 /* ---- one region of several pins ---- */
 
@@ -422,6 +424,29 @@ START_TEST(a_program_that_closes_the_device)
 }
 END_TEST
 
+/* Mapped there, it would keep the device open, after the parent has closed it. */
+static void has_no_area(void *words)
+{
+	const uint32_t *area = words;
+
+	EXPECT(mappings_of_the_area() == 1);
+	EXPECT(area[0] == PINDOWN_ABI); /* what was about to read it does so */
+	for (unsigned n = 1; n <= PARTS; n++)
+		EXPECT(area[sizeof(struct pindown_state) / sizeof(*area) + n] == 0);
+	uses_the_cache(NULL);
+}
+
+START_TEST(a_child_does_not_keep_the_device_open)
+{
+	map_parts();
+	watched_alloc(AT(0), PART, FAKE_LINEAR);
+	get_and_put(BASE, ALL);
+	handle_forks();
+	in_child(has_no_area, (void *)pdn_revocation_words);
+	ck_assert(is_cached(BASE, ALL));
+}
+END_TEST
+
 static bool is_closed(int other_end)
 {
 	struct pollfd end = {.fd = other_end};
@@ -473,6 +498,35 @@ START_TEST(a_program_that_closes_the_device_in_a_wait)
 	close_meanwhile(device[0]);
 	wait_until(is_closed(device[1]));
 	close(device[1]);
+}
+END_TEST
+
+/* Its parent had a thread for that, and no longer has the device. */
+static void answers_wishes(void *state)
+{
+	int device[2];
+
+	EXPECT(pipe(device) == 0);
+	pdn_kmod_answer_wishes(device[0], pdn_descriptor_identity(device[0]), state);
+	EXPECT(thread_for_wishes() != 0);
+}
+
+START_TEST(a_child_has_a_thread_of_its_own_for_wishes)
+{
+	struct pindown_state state = {0};
+
+	watched_alloc(BASE, PART, FAKE_LINEAR);
+	get_and_put(BASE, PART);
+	pdn_wish_look_ms = 100;
+	answers_wishes(&state);
+	close_device();
+	watched_alloc(BASE + GIB(3), PART, FAKE_LINEAR);
+	must_refuse(BASE + GIB(3), PART, PINDOWN_ERR_NO_BACKEND);
+	handle_forks();
+	in_child(answers_wishes, &state);
+	fake_kmod_last_close();
+	ck_assert(!is_cached(BASE, PART));
+	expected_missed = 1;
 }
 END_TEST
 
@@ -571,6 +625,8 @@ int main(void)
 	tcase_add_test(tc, a_driver_that_makes_none_is_said_to);
 	tc = suite_case(suite, "what the process does itself", begin_kmod, end_kmod);
 	tcase_add_test(tc, a_child_starts_afresh);
+	tcase_add_test(tc, a_child_does_not_keep_the_device_open);
+	tcase_add_test(tc, a_child_has_a_thread_of_its_own_for_wishes);
 	tc = suite_case(suite, "what the process does itself, auto", begin_auto, end_kmod);
 	tcase_add_test(tc, a_program_that_closes_the_device);
 	tcase_add_test(tc, a_program_that_closes_the_device_in_a_wait);

@@ -48,11 +48,15 @@ static void abandon(struct pdn_pin *pin)
  */
 static void abandon_all(void)
 {
+	bool is_shared = pdn_fork_gate_is_shared();
+
 	pdn_fork_gate_forget();
-	pdn_flights_each_pin(abandon);
-	pdn_region_each_pin(abandon);
-	pdn_fork_gate_close_noted();
-	pdn_backend_kmod_fork_child();
+	if (!is_shared) {
+		pdn_flights_each_pin(abandon);
+		pdn_region_each_pin(abandon);
+		pdn_fork_gate_close_noted();
+	}
+	pdn_backend_kmod_fork_child(is_shared);
 }
 
 static void begin_again(void)

@@ -120,7 +120,7 @@ void pdn_dmabuf_fork_child(void);
 PDN_EVENT(space_wanted, (uint64_t bytes));
 
 /* In a forked child, after all pins have been abandoned. */
-void pdn_backend_kmod_fork_child(void);
+void pdn_backend_kmod_fork_child(bool is_shared);
 
 /* The backend that the configuration asks for, or the first that works; NULL: none does. */
 const struct pdn_backend *pdn_backend_for(int device);

@@ -396,13 +396,13 @@ static void kmod_unpin(struct pdn_pin *pin)
 	errno = saved;
 }
 
-void pdn_backend_kmod_fork_child(void)
+void pdn_backend_kmod_fork_child(bool is_shared)
 {
 	pdn_kmod_reclaim_fork_child();
 	device.asked = false;
 	if (device.fd < 0)
 		return;
-	if (pdn_descriptor_is(device.fd, device.identity))
+	if (!is_shared && pdn_descriptor_is(device.fd, device.identity))
 		pdn_descriptor_close(device.fd);
 	replace_area();
 	pdn_revocation_words = &pdn_no_revocation_word; /* the parent's words say nothing here */

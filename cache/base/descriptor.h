@@ -34,6 +34,12 @@ static inline bool pdn_descriptor_is(int fd, uint64_t identity)
 	return fd >= 0 && pdn_descriptor_identity(fd) == identity;
 }
 
+/*
+ * Does the parent of this process have the very same table of descriptors, not a copy of it? So it
+ * is after clone(CLONE_FILES) without CLONE_VM. Async-signal-safe.
+ */
+bool pdn_descriptors_are_shared(void);
+
 /* Can the process open nothing more? */
 bool pdn_descriptors_exhausted(void);
 

@@ -15,8 +15,6 @@
 #define _GNU_SOURCE
 #include "cache/base/fork_gate.h"
 
-#include <stdbool.h>
-
 #include "cache/base/descriptor.h"
 #include "cache/base/lock.h"
 
@@ -101,6 +99,12 @@ void pdn_fork_gate_close_noted(void)
 		    pdn_descriptor_is(noted[place].fd, noted[place].identity))
 			pdn_descriptor_close(noted[place].fd);
 	}
+}
+
+/* fork() copies them, and only that runs our handlers. */
+bool pdn_fork_gate_is_shared(void)
+{
+	return !forks_here && pdn_descriptors_are_shared();
 }
 
 /* The threads that could be waited for are gone, and closing in the child waits for no fork. */

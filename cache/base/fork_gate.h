@@ -6,6 +6,7 @@
 #ifndef PDN_FORK_GATE_H
 #define PDN_FORK_GATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /*
@@ -21,6 +22,12 @@ void pdn_descriptor_note(int fd, uint64_t identity);
 /* Before a fork, and in the parent after it. */
 void pdn_fork_gate_shut(void);
 void pdn_fork_gate_open(void);
+
+/*
+ * In a child: are all descriptors that it has inherited still its parent's, so that none may be
+ * closed here? Then the parent's closing them is the child's, too.
+ */
+bool pdn_fork_gate_is_shared(void);
 
 /*
  * In a child: first forget the forks under way; then close the descriptors noted lately, after the

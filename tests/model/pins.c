@@ -271,6 +271,7 @@ bool pdn_backend_pins_take_descriptors(void)
 	return false;
 }
 
-void pdn_backend_kmod_fork_child(void)
+void pdn_backend_kmod_fork_child(bool is_shared)
 {
+	(void)is_shared;
 }

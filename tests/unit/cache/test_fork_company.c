@@ -300,6 +300,29 @@ START_TEST(a_child_by_clone_finds_out_by_itself)
 }
 END_TEST
 
+/* It has the very descriptors of its parent, which go on to be used there. */
+START_TEST(a_child_that_shares_the_descriptors_closes_none)
+{
+	const int flags = CLONE_FILES | 17 /* SIGCHLD */;
+	uint64_t offset;
+	int fd;
+
+	parents_region = must_get(AT(0), 1);
+	ck_assert_int_eq(pindown_region_dmabuf(parents_region, AT(0), &fd, &offset), PINDOWN_OK);
+	pdn_descriptor_note(fd, pdn_descriptor_identity(fd));
+	pid_t child = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
+	if (child == 0) {
+		EXPECT(!is_cached(AT(0), 1));
+		EXPECT(fake_descriptors_here() == 1);
+		_exit(0);
+	}
+	reap(child);
+	ck_assert_uint_eq(fake_descriptors_here(), 1);
+	pindown_put(parents_region);
+	ck_assert(is_cached(AT(0), 1));
+}
+END_TEST
+
 /* ---- a descriptor that is closed while the process is being forked ---- */
 
 /*
@@ -601,6 +624,7 @@ int main(void)
 	tcase_add_test(tc, an_early_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_late_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_child_by_clone_finds_out_by_itself);
+	tcase_add_test(tc, a_child_that_shares_the_descriptors_closes_none);
 	tcase_add_test(tc, a_descriptor_about_to_be_closed_is_closed_in_the_child);
 	tcase_add_test(tc, a_descriptor_made_to_see_whether_it_fits_is_closed_in_the_child);
 	tcase_add_test(tc, vfork_is_no_fork);

@@ -3,26 +3,15 @@
 #define _GNU_SOURCE
 #include "cache/index_nodes.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
 
-static void *map_anywhere(size_t bytes)
-{
-	int saved = errno;
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	errno = saved;
-	return p == MAP_FAILED ? NULL : p;
-}
-
 struct pdn_mid *pdn_mid_new(void)
 {
-	return map_anywhere(sizeof(struct pdn_mid));
+	return pdn_map(sizeof(struct pdn_mid), PROT_READ | PROT_WRITE);
 }
 
 void pdn_mid_trim(struct pdn_mid *mid)
@@ -93,7 +82,7 @@ static struct arena *arena_of_leaves(uint32_t leaves)
 /* Small, and of small pages, as most processes have few regions. */
 static struct arena *first_arena(void)
 {
-	first = map_anywhere(FEW * sizeof(struct pdn_leaf));
+	first = pdn_map(FEW * sizeof(struct pdn_leaf), PROT_READ | PROT_WRITE);
 	if (first)
 		first->leaves = FEW;
 	return first;

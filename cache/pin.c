@@ -9,6 +9,7 @@
 #include "cache/attempt.h"
 #include "cache/backend/revocation.h"
 #include "cache/base/lock.h"
+#include "cache/base/log.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
 #include "cache/commit.h"
@@ -257,8 +258,13 @@ static int pin_attempt(struct pdn_attempt *a)
  */
 static int PDN_RARE free_memory(struct pdn_attempt *a)
 {
+	static bool said;
 	struct pdn_pressure pressure = {.place = -1, .nowait = a->flight.nowait};
 
+	if (!pdn_region_limit)
+		pdn_log_once(&said, PDN_LOG_WARN,
+			     "nothing is cached: there is no memory for the tables (see ulimit -v "
+			     "and ulimit -l); the program continues unpinned");
 	if (a->memories++ < 4 && pdn_evict_for(&pressure))
 		return PDN_AGAIN;
 	return pressure.would_wait ? PINDOWN_ERR_WOULD_WAIT : PINDOWN_ERR_NO_MEMORY;

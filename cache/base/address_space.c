@@ -48,13 +48,45 @@ uint64_t pdn_address_space_share(void)
 static void unmap(char *start, char *end)
 {
 	if (end > start)
-		munmap(start, (size_t)(end - start));
+		pdn_unreserve(start, (size_t)(end - start));
 }
 
 /* The part of a page that lies before an address. */
 static size_t before(const void *address)
 {
 	return (uintptr_t)address & (pdn_page_size() - 1);
+}
+
+static void *map_somewhere(size_t bytes, int protection)
+{
+	return mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+/* One page is unlocked, and then grows: none of it counts as locked. */
+static void *map_unlocked(size_t bytes, int protection)
+{
+	void *page = map_somewhere(pdn_page_size(), protection), *all = MAP_FAILED;
+
+	if (page != MAP_FAILED && munlock(page, pdn_page_size()) == 0)
+		all = mremap(page, pdn_page_size(), bytes, MREMAP_MAYMOVE);
+	if (page != MAP_FAILED && all == MAP_FAILED)
+		munmap(page, pdn_page_size());
+	return all;
+}
+
+void *pdn_map(size_t bytes, int protection)
+{
+	int saved = errno;
+	void *all = map_somewhere(bytes, protection);
+	struct rlimit locked;
+
+	if (all == MAP_FAILED && errno == EAGAIN)
+		all = map_unlocked(bytes, protection);
+	else if (all != MAP_FAILED && getrlimit(RLIMIT_MEMLOCK, &locked) == 0 &&
+		 locked.rlim_cur != RLIM_INFINITY && bytes <= locked.rlim_cur)
+		munlock(all, bytes);
+	errno = saved;
+	return all == MAP_FAILED ? NULL : all;
 }
 
 /*
@@ -64,21 +96,18 @@ static size_t before(const void *address)
 static char *map(size_t bytes, int protection)
 {
 	bool is_much = protection == PROT_NONE && bytes >= 32 * PDN_HUGE_PAGE;
-	int saved = errno;
 	size_t whole = (bytes + pdn_page_size() - 1) & -pdn_page_size();
 	size_t more = whole + PDN_HUGE_PAGE;
-	char *all =
-		mmap(NULL, more, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	char *start = NULL;
+	char *all = pdn_map(more, protection);
+	char *start;
 
-	if (all != MAP_FAILED) {
-		start = all + (-(uintptr_t)all & (PDN_HUGE_PAGE - 1));
-		if (!is_much) {
-			unmap(all, start);
-			unmap(start + whole, all + more);
-		}
+	if (!all)
+		return NULL;
+	start = all + (-(uintptr_t)all & (PDN_HUGE_PAGE - 1));
+	if (!is_much) {
+		unmap(all, start);
+		unmap(start + whole, all + more);
 	}
-	errno = saved;
 	return start;
 }
 

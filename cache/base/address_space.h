@@ -47,7 +47,15 @@ static inline size_t pdn_page_size(void)
  */
 uint64_t pdn_address_space_share(void);
 
-/* Address space, aligned to a huge page; NULL when there is not enough. */
+/*
+ * Zeroes anywhere, or address space only (PROT_NONE); NULL when there is not enough. A program that
+ * locks all that it maps from now on (mlockall) does not lock this, if it may lock only so much
+ * (RLIMIT_MEMLOCK). All of a reservation would count: most are larger than the limit and would be
+ * refused, and others would use up what the program has for itself.
+ */
+void *pdn_map(size_t bytes, int protection);
+
+/* As pdn_map(), address space that is aligned to a huge page; NULL when there is not enough. */
 void *pdn_reserve(size_t bytes);
 
 /* All of it, which nothing uses yet. */

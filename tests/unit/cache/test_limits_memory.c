@@ -6,9 +6,12 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/capability.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/unit/support/fork_test.h"
@@ -212,15 +215,54 @@ START_TEST(the_limit_is_lowered_later)
 }
 END_TEST
 
+static void get_in_vain(void)
+{
+	must_refuse(PLACE(0), 1, PINDOWN_ERR_NO_MEMORY);
+}
+
 /* There is no memory at all: a get fails and says why, and a later one works. */
 START_TEST(no_address_space_at_all)
 {
 	setenv("PINDOWN_BACKEND", "none", 1);
 	alloc_many();
 	leave(0);
-	must_refuse(PLACE(0), 1, PINDOWN_ERR_NO_MEMORY);
+	ck_assert_ptr_nonnull(strstr(stderr_of(get_in_vain), "ulimit -v"));
+	ck_assert_str_eq(stderr_of(get_in_vain), "");
 	leave(MIB(16));
 	get_and_put(PLACE(0), 1);
+}
+END_TEST
+
+/* ---- locked memory ---- */
+
+/* As for a user who is not privileged. */
+static void may_not_lock_more(uint64_t bytes)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct sets[2];
+	struct rlimit limit = {bytes, bytes};
+
+	ck_assert_int_eq((int)syscall(SYS_capget, &header, sets), 0);
+	sets[0].effective &= ~(1u << CAP_IPC_LOCK);
+	ck_assert_int_eq((int)syscall(SYS_capset, &header, sets), 0);
+	ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+}
+
+/* A program that locks all of its memory: the tables take none of what it may lock. */
+START_TEST(a_program_that_locks_its_memory)
+{
+	static const uint64_t limits[] = {MIB(1), MIB(8)};
+	uint64_t limit = limits[_i];
+
+	setenv("PINDOWN_BACKEND", "none", 1);
+	alloc_many();
+	may_not_lock_more(limit);
+	ck_assert_int_eq(mlockall(MCL_FUTURE), 0);
+	for (unsigned i = 0; i < MANY; i++)
+		get_and_put(PLACE(i), 1);
+	ck_assert_uint_eq(stats().regions, MANY);
+	/* Less than a quarter: pages of threads' and other small records. */
+	ck_assert_ptr_nonnull(map(limit - limit / 4));
 }
 END_TEST
 
@@ -348,6 +390,7 @@ int main(void)
 	tcase_add_test(tc, no_address_space_at_all);
 	tcase_add_test(tc, a_get_without_memory_for_its_index_evicts_few);
 	tcase_add_test(tc, a_get_that_does_not_wait_for_memory);
+	tcase_add_loop_test(tc, a_program_that_locks_its_memory, 0, 2);
 	tc = fork_case(suite, "fork");
 	tcase_add_test(tc, a_child);
 	return run_suite(suite);

@@ -167,7 +167,7 @@ struct pdn_region {
 	enum pdn_region_state state;
 	struct pdn_file *file;		     /* NULL once the descriptor is gone */
 	struct nvidia_p2p_page_table *table; /* with callback. NULL once the driver has it back */
-	struct pdn_hold *hold;		     /* persistent. NULL once ended */
+	struct pdn_hold *hold;		     /* persistent. Given back when it ends */
 	struct pdn_run *runs;
 	u32 run_count;
 	u32 page_size, page_count;

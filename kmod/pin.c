@@ -178,9 +178,10 @@ static int region_charge_gpu(struct pdn_region *region)
 
 	/* A live region keeps its charge. */
 	down_write(&region->lock);
-	charge = region->hold ? region->hold->charge : region->charge;
-	if (region->state == PDN_LIVE)
+	if (region->state == PDN_LIVE) {
+		charge = region->hold ? region->hold->charge : region->charge;
 		ret = pdn_charge_gpu(charge, region->gpu_uuid);
+	}
 	up_write(&region->lock);
 	return ret;
 }

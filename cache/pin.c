@@ -304,6 +304,6 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	if (result == PINDOWN_OK)
 		*region = a.region;
 	else
-		pdn_set_driver_error(a.driver_error);
+		pdn_set_driver_error(result, a.driver_error);
 	return result;
 }

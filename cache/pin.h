@@ -18,10 +18,12 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 /* Lock held. The live region that holds [addr, addr + length), held for the caller; or NULL. */
 struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length);
 
-/* The error that pindown_driver_error() returns in this thread. */
-static inline void pdn_set_driver_error(int error)
+/* The error that pindown_driver_error() returns in this thread, if this result has one. */
+static inline void pdn_set_driver_error(int result, int error)
 {
-	struct pdn_thread *self = pdn_self();
+	bool has_one = result == PINDOWN_ERR_DRIVER || result == PINDOWN_ERR_NO_SPACE ||
+		       result == PINDOWN_ERR_NOT_DEVICE;
+	struct pdn_thread *self = has_one ? pdn_self() : NULL;
 
 	if (self)
 		self->driver_error = error;

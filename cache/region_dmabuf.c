@@ -143,7 +143,7 @@ static int open_again(struct pindown_region *region, const struct pdn_backend *b
 		return PINDOWN_ERR_NOT_DEVICE;
 	}
 	if (result != PINDOWN_OK) {
-		pdn_set_driver_error(error);
+		pdn_set_driver_error(result, error);
 		return result;
 	}
 	pdn_lock();
@@ -465,7 +465,7 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 	trace_map(region, loan->own.pcie, result);
 	if (result != PINDOWN_OK) {
 		pdn_descriptor_end();
-		pdn_set_driver_error(error);
+		pdn_set_driver_error(result, error);
 	}
 	loan->fd = loan->own.fd;
 	loan->pcie = loan->own.pcie;

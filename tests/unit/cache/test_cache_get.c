@@ -333,6 +333,13 @@ START_TEST(driver_error_is_this_threads_last)
 	in_other_thread(expect_no_driver_error, NULL);
 	get_and_put(BASE, 1);
 	ck_assert_int_eq(pindown_driver_error(), FAKE_UNKNOWN);
+	/* These results are not about an error of the driver. */
+	fake_alloc(BASE + MIB(4), MIB(2), FAKE_MANAGED);
+	must_refuse(BASE + MIB(4), 1, PINDOWN_ERR_MANAGED);
+	must_refuse(BASE + MIB(1), MIB(2), PINDOWN_ERR_RANGE);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_UNKNOWN);
+	must_refuse(BASE + MIB(8), 1, PINDOWN_ERR_NOT_DEVICE);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_INVALID_VALUE);
 }
 END_TEST
 

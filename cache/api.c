@@ -44,7 +44,8 @@ PDN_EXPORT const char *pindown_strerror(int result)
 		return "no pin space is left, or none within the budget, and unpinning what is "
 		       "idle is not enough";
 	case PINDOWN_ERR_BUSY:
-		return "this thread is freeing the memory, or making or destroying the object";
+		return "this thread is freeing the memory, or making or destroying the object, or "
+		       "the memory was freed and allocated again a hundred times meanwhile";
 	case PINDOWN_ERR_NO_BACKEND:
 		return "there is no way to pin memory of this device";
 	case PINDOWN_ERR_DRIVER:

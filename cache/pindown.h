@@ -66,7 +66,9 @@ enum pindown_result {
 	PINDOWN_ERR_MANAGED = -6,  /* managed memory migrates and can't be pinned (§2.2, §4.1) */
 	PINDOWN_ERR_RANGE = -7,	   /* the range runs past the end of its allocation */
 	PINDOWN_ERR_NO_SPACE = -8, /* no pin space left, even after eviction; or above the budget */
-	PINDOWN_ERR_BUSY = -9,	   /* this thread itself is freeing the memory, or at work on it */
+	PINDOWN_ERR_BUSY = -9,	   /* this thread itself is freeing the memory, or at work on the
+				      object; or the memory was freed and allocated again a hundred
+				      times meanwhile */
 	PINDOWN_ERR_NO_BACKEND = -10, /* no way to pin on this device (no dma-buf support) */
 	PINDOWN_ERR_DRIVER = -11, /* the CUDA driver refused; pindown_driver_error() has its code */
 	PINDOWN_ERR_NO_MEMORY = -12,  /* no host memory for the cache's own records */
@@ -87,8 +89,9 @@ enum pindown_result {
 const char *pindown_strerror(int result);
 
 /*
- * The CUresult behind the last PINDOWN_ERR_DRIVER (or NO_SPACE, or NOT_DEVICE) that a call in this
- * thread returned; 0 if there was none.
+ * The CUresult behind the last PINDOWN_ERR_DRIVER, NO_SPACE or NOT_DEVICE that a call in this
+ * thread returned; 0 if there was none, or if it came from pindown alone. Other results leave it as
+ * it is.
  */
 int pindown_driver_error(void);
 
@@ -171,9 +174,12 @@ int pindown_region_is_live(const pindown_region *region);
 
 /*
  * The dma-buf of a held region. *fd belongs to the region: do not close it; duplicate it to keep
- * it. It is close-on-exec. *offset is the offset of `addr` in the dma-buf. PINDOWN_ERR_NO_DMABUF:
- * the backend has none. If pindown_region_close_dmabuf() closed the descriptor, the dma-buf is
- * exported again; PINDOWN_ERR_NOT_DEVICE then says that the memory has been freed since.
+ * it. It is close-on-exec. *offset is the offset of `addr` in the dma-buf. PINDOWN_ERR_INVALID: an
+ * argument is NULL, or addr is not in the region. PINDOWN_ERR_NO_DMABUF: the backend has none. If
+ * the descriptor is not open yet, or pindown_region_close_dmabuf() closed it, the dma-buf is
+ * exported (again). PINDOWN_ERR_NOT_DEVICE then says that the memory has been freed since,
+ * PINDOWN_ERR_NO_BACKEND that the program has closed /dev/pindown, and NO_SPACE, DRIVER, NO_CUDA
+ * and NO_MEMORY say what a pin's say.
  */
 int pindown_region_dmabuf(pindown_region *region, uint64_t addr, int *fd, uint64_t *offset);
 
@@ -229,8 +235,9 @@ typedef void (*pindown_callback)(const struct pindown_invalidation *what, void *
 
 /*
  * Subscribe returns a positive id, or a negative pindown_result (PINDOWN_ERR_NO_MEMORY: at most 64
- * subscribers). Unsubscribe returns after the last running callback has ended, unless it is called
- * from that callback. PINDOWN_ERR_DEADLOCK: it was called in a callback, or while this thread frees
+ * subscribers; PINDOWN_ERR_INVALID: callback is NULL). Unsubscribe returns after the last running
+ * callback has ended, unless it is called from that callback. PINDOWN_ERR_INVALID: there is no such
+ * subscriber. PINDOWN_ERR_DEADLOCK: it was called in a callback, or while this thread frees
  * memory, and the subscriber's has run in another thread for two seconds; it is called no more.
  */
 int pindown_subscribe(pindown_callback callback, void *arg);
@@ -415,7 +422,8 @@ int pindown_end_owner(int consumer, uint64_t owner);
 /*
  * Counters since the process began (or since fork). `size` is the caller's sizeof(*stats), so that
  * a later version can add members. `device` is one device, or -1 for all of them. A member marked *
- * is kept for all devices together, and is 0 for one device.
+ * is kept for all devices together, and is 0 for one device. PINDOWN_ERR_INVALID: stats is NULL,
+ * size is 0, or device is not from -1 to 63.
  */
 struct pindown_stats {
 	uint64_t hits;		/* * gets answered from the cache */
@@ -459,7 +467,7 @@ int pindown_stats(struct pindown_stats *stats, size_t size, int device);
 
 /*
  * Counters of one consumer, since it was added or the process was forked. `size` is the caller's
- * sizeof(*stats). PINDOWN_ERR_INVALID: no such consumer.
+ * sizeof(*stats). PINDOWN_ERR_INVALID: no such consumer, stats is NULL, or size is 0.
  */
 struct pindown_consumer_stats {
 	uint64_t objects;	/* now, without revoked ones */
@@ -477,6 +485,7 @@ int pindown_consumer_stats(int consumer, struct pindown_consumer_stats *stats, s
  * need not return. Regions and objects that exist during the whole call are visited once; those
  * that come or go meanwhile are visited or not. Ends when the visitor returns another number than
  * 0. Returns how many were visited. Making each copy takes the cache's lock for a moment.
+ * PINDOWN_ERR_INVALID: visit is NULL, or consumer is negative.
  */
 struct pindown_region_info {
 	uint64_t base, length, pin_base, pin_length, buffer_id; /* as the accessors' */

@@ -14,6 +14,7 @@
  * add members at the end, for which zero means "as before". So:
  *   size smaller than the first version's		EINVAL
  *   size larger than the kernel's, and not all zero there	E2BIG
+ *   size larger than a page				E2BIG
  *   a flag that the kernel does not know		EINVAL
  *   a reserved member that is not zero			EINVAL
  * The kernel writes back no more than `size` bytes, and nothing at all when the call fails.
@@ -27,6 +28,7 @@
  *   EFAULT	an address of the caller can't be read or written
  *   ENOMEM	no host memory
  *   ENODEV	open() of the device: no usable NVIDIA driver is loaded
+ *   EIO	the NVIDIA driver has failed with a number that is no error's
  */
 #ifndef PINDOWN_IOCTL_H
 #define PINDOWN_IOCTL_H
@@ -175,6 +177,7 @@ struct pindown_query {
  *   EMFILE	no descriptor left
  *   ENOSPC	no BAR space for the dma-buf's own pin, or max_pinned_mb is reached
  *   EDQUOT	this process has reached max_process_mb
+ *   EINTR	the process is being killed
  */
 struct pindown_export {
 	__u32 size;

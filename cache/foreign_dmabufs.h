@@ -23,8 +23,8 @@
  *
  * All of these keep errno. Where nothing was exported, a free costs nothing.
  */
-#ifndef PDN_EXPORTS_H
-#define PDN_EXPORTS_H
+#ifndef PDN_FOREIGN_DMABUFS_H
+#define PDN_FOREIGN_DMABUFS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -11,8 +11,8 @@
  * Every function here keeps errno, takes no lock across a call out, and may be called from any
  * thread.
  */
-#ifndef PDN_EVENTS_H
-#define PDN_EVENTS_H
+#ifndef PDN_HOOK_EVENTS_H
+#define PDN_HOOK_EVENTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

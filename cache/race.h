@@ -30,8 +30,8 @@
  * Two kinds of guards do not say what is freed, and are on all memory: the deepest one of a thread
  * with more of them than slots, and those of threads that could get no record.
  */
-#ifndef PDN_GUARD_H
-#define PDN_GUARD_H
+#ifndef PDN_RACE_H
+#define PDN_RACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -346,10 +346,7 @@ static unsigned flags_of(const struct pdn_allocation *what, const struct pdn_pin
 										: 0);
 }
 
-/*
- * Stores what the record has no room for. `rest` is NULL where there is nothing to store. A window
- * or a mapping never has the flag PIECE.
- */
+/* Stores what the record has no room for. A window or a mapping never has the flag PIECE. */
 static void fill_rest(union pdn_rest *rest, const struct pdn_allocation *what, unsigned flags)
 {
 	if (flags & PDN_REGION_SPANS) {

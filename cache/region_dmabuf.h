@@ -6,8 +6,8 @@
  * imported regions take none of the process's descriptors; unless pindown_region_dmabuf() has lent
  * it, to be used for as long as the caller holds the region.
  */
-#ifndef PDN_DMABUF_H
-#define PDN_DMABUF_H
+#ifndef PDN_REGION_DMABUF_H
+#define PDN_REGION_DMABUF_H
 
 #include <stdbool.h>
 #include <stdint.h>

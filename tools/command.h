@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A command of the pindown tool, and the parsing of its options, which is the same for all. */
-#ifndef VERB_H
-#define VERB_H
+#ifndef COMMAND_H
+#define COMMAND_H
 
 #include <stdbool.h>
 

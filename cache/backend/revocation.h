@@ -5,8 +5,8 @@
  * free continues, so that one load validates a hit. A pin that can't be revoked has word 0, which
  * never changes.
  */
-#ifndef PDN_WORDS_H
-#define PDN_WORDS_H
+#ifndef PDN_REVOCATION_H
+#define PDN_REVOCATION_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory for tables, from the system: address space first, memory as it is used. Keeps errno. */
-#ifndef PDN_PAGES_H
-#define PDN_PAGES_H
+#ifndef PDN_ADDRESS_SPACE_H
+#define PDN_ADDRESS_SPACE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -53,8 +53,8 @@
  * no interrupt where a processor can invalidate another one's TLB by itself, as arm64 and AMD's
  * INVLPGB do. The program would see a signal to each of its threads, or a change of affinity.
  */
-#ifndef PDN_ASYM_H
-#define PDN_ASYM_H
+#ifndef PDN_BARRIER_H
+#define PDN_BARRIER_H
 
 #include <stdbool.h>
 #include <stdint.h>

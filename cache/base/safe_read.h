@@ -3,8 +3,8 @@
  * Reading memory that may not be there: without a signal, a lock, or memory of its own. For call
  * stacks. These change errno: their callers keep it.
  */
-#ifndef PDN_PEEK_H
-#define PDN_PEEK_H
+#ifndef PDN_SAFE_READ_H
+#define PDN_SAFE_READ_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  *
  * addr: an address of the memory that the step is about.
  */
-#ifndef PDN_POINT_H
-#define PDN_POINT_H
+#ifndef PDN_TEST_POINT_H
+#define PDN_TEST_POINT_H
 
 /* Each comment says what a thread that stands at the point has just done. */
 #define PDN_POINTS_ALL(P)                                                                   \

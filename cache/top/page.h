@@ -4,8 +4,8 @@
  * cache, removed at exit. Counting into it costs the same relaxed stores as without it. If there is
  * no room for it, or with PINDOWN_TOP=0, there is no page, and no message says so.
  */
-#ifndef PDN_LIVE_H
-#define PDN_LIVE_H
+#ifndef PDN_PAGE_H
+#define PDN_PAGE_H
 
 #include <stdbool.h>
 #include <stdint.h>

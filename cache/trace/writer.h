@@ -6,8 +6,8 @@
  * Any thread may call any of these functions at any time. None takes a lock, allocates with malloc,
  * changes errno, or makes a watched call. An event that finds no room is counted as lost.
  */
-#ifndef PDN_TRACE_H
-#define PDN_TRACE_H
+#ifndef PDN_WRITER_H
+#define PDN_WRITER_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -13,8 +13,8 @@
  * before its headers are used. Once the list has changed in the child, its lock works, and is taken
  * from then on.
  */
-#ifndef PDN_OBJECTS_H
-#define PDN_OBJECTS_H
+#ifndef PDN_LOADED_H
+#define PDN_LOADED_H
 
 #include <link.h>
 #include <stddef.h>

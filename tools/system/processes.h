@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The processes that run under libpindown.so, by the pages that they publish. */
-#ifndef PAGES_H
-#define PAGES_H
+#ifndef PROCESSES_H
+#define PROCESSES_H
 
 #include <stdbool.h>
 #include <stdint.h>

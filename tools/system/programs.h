@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Facts about a program that is not running yet. */
-#ifndef PROGRAM_H
-#define PROGRAM_H
+#ifndef PROGRAMS_H
+#define PROGRAMS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  * while callbacks run. Within it, gpu.pins_lock protects the table of pins and their DMA mappings,
  * and gpu.memory_lock the list of memory objects and the used pages of the BAR.
  */
-#ifndef SIM_GPU_INTERNAL_H
-#define SIM_GPU_INTERNAL_H
+#ifndef SIM_PROVIDER_GPU_H
+#define SIM_PROVIDER_GPU_H
 
 #include <linux/atomic.h>
 #include <linux/dma-mapping.h>

@@ -132,7 +132,7 @@ struct pdn_trace_header *pdn_journal_begin(void)
 	if (!first)
 		return NULL;
 	first->pieces[0].place = 1;
-	return (struct pdn_trace_header *)(void *)((char *)first + PDN_JOURNAL_HEAD);
+	return (struct pdn_trace_header *)(void *)((char *)first + pdn_journal_piece_at(0));
 }
 
 void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device, uint64_t inode,
@@ -195,7 +195,7 @@ struct pdn_journal_piece *pdn_journal_piece_new(enum pdn_chunk_kind kind, char *
 		return NULL;
 	}
 	number %= PDN_JOURNAL_PIECES;
-	*memory = (char *)journal + PDN_JOURNAL_HEAD + (size_t)number * PDN_JOURNAL_PIECE_SIZE;
+	*memory = (char *)journal + pdn_journal_piece_at(number);
 	journal->pieces[number].kind = kind;
 	return &journal->pieces[number];
 }
@@ -269,7 +269,7 @@ bool pdn_journal_write_all(pdn_journal_write *write)
 
 		for (unsigned j = 0; journal && j < PDN_JOURNAL_PIECES; j++) {
 			struct pdn_journal_piece *piece = &journal->pieces[j];
-			const char *memory = pdn_journal_memory(journal, j);
+			const char *memory = (const char *)journal + pdn_journal_piece_at(j);
 			/* Acquire: pairs with pdn_journal_move(). */
 			uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
 			bool events = place && piece->kind == PDN_CHUNK_EVENTS;

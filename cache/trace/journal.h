@@ -62,9 +62,10 @@ struct pdn_journal {
 
 _Static_assert(sizeof(struct pdn_journal) <= PDN_JOURNAL_HEAD, "journal");
 
-static inline const char *pdn_journal_memory(const struct pdn_journal *journal, unsigned piece)
+/* Where a piece's memory lies in the segment. */
+static inline size_t pdn_journal_piece_at(unsigned piece)
 {
-	return (const char *)journal + PDN_JOURNAL_HEAD + (size_t)piece * PDN_JOURNAL_PIECE_SIZE;
+	return PDN_JOURNAL_HEAD + (size_t)piece * PDN_JOURNAL_PIECE_SIZE;
 }
 
 /* ---- for the writer; any thread -------------------------------------------------------------- */
@@ -107,11 +108,12 @@ void pdn_journal_forget(void);
 /* ---- for the writer and for readers ---------------------------------------------------------- */
 
 /*
- * Calls `visit` for each journal on this machine that belongs to this user (root: to any user). The
- * journal is mapped read-only, and its process may be writing it. `about` is the kernel's
- * description of its segment.
+ * Calls `visit` for each journal on this machine that belongs to this user (root: to any user).
+ * `journal` is a copy. The segment itself is mapped read-only at `at`: read it by pdn_safe_read(),
+ * as there may be no memory behind it. Its process may be writing it. `about` is the kernel's
+ * description of the segment. Not by two threads at once.
  */
-typedef void pdn_journal_visit(const struct pdn_journal *journal, int segment,
+typedef void pdn_journal_visit(const struct pdn_journal *journal, uint64_t at, int segment,
 			       const struct shmid_ds *about, void *context);
 void pdn_journal_each(pdn_journal_visit *visit, void *context);
 

@@ -11,6 +11,7 @@
 
 #include "cache/base/barrier.h"
 #include "cache/base/log.h"
+#include "cache/base/safe_read.h"
 #include "cache/trace/journal.h"
 
 enum {
@@ -18,29 +19,36 @@ enum {
 	KEPT_SECONDS = 86400, /* a journal that can't be saved is removed at this age */
 };
 
-static bool may_be_journal(const struct shmid_ds *about)
+/* A process of root reads a trace of any user, but saves only its own. */
+static bool may_be_journal(const struct shmid_ds *about, bool of_any_user)
 {
 	return about->shm_segsz == PDN_JOURNAL_BYTES &&
-	       (about->shm_perm.cuid == geteuid() || geteuid() == 0);
+	       (about->shm_perm.cuid == geteuid() || (of_any_user && geteuid() == 0));
 }
 
+/*
+ * The segment may be anybody's: one of huge pages that were never reserved raises SIGBUS where none
+ * is free. So it is read by a system call only.
+ */
 static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal_visit *visit,
 			  void *context)
 {
+	static struct pdn_journal head; /* stacks can be small */
 	long at = syscall(SYS_shmat, segment, NULL, SHM_RDONLY);
-	const struct pdn_journal *journal = (const struct pdn_journal *)at;
 
 	if (at == -1)
 		return;
-	if (memcmp(journal->magic, PDN_JOURNAL_MAGIC, sizeof(journal->magic)) == 0) {
+	if (pdn_safe_read(head.magic, (uint64_t)at, sizeof(head.magic)) &&
+	    memcmp(head.magic, PDN_JOURNAL_MAGIC, sizeof(head.magic)) == 0) {
 		/* Acquire: pairs with publish() in journal.c. */
 		pdn_full_fence();
-		visit(journal, segment, about, context);
+		if (pdn_safe_read(&head, (uint64_t)at, sizeof(head)))
+			visit(&head, (uint64_t)at, segment, about, context);
 	}
 	syscall(SYS_shmdt, at);
 }
 
-void pdn_journal_each(pdn_journal_visit *visit, void *context)
+static void visit_all(bool of_any_user, pdn_journal_visit *visit, void *context)
 {
 	struct shm_info all;
 	struct shmid_ds about;
@@ -50,10 +58,15 @@ void pdn_journal_each(pdn_journal_visit *visit, void *context)
 	for (int i = 0; i <= last && i < MAX_CHECKED; i++) {
 		int segment = shmctl(i, SHM_STAT, &about);
 
-		if (segment >= 0 && may_be_journal(&about))
+		if (segment >= 0 && may_be_journal(&about, of_any_user))
 			visit_segment(segment, &about, visit, context);
 	}
 	errno = saved;
+}
+
+void pdn_journal_each(pdn_journal_visit *visit, void *context)
+{
+	visit_all(true, visit, context);
 }
 
 bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint64_t inode,
@@ -118,24 +131,30 @@ static size_t without_zeroes(const char *memory)
 }
 
 /* Does not extend a file that was truncated meanwhile. */
-static bool save_piece(int fd, uint64_t size, uint64_t place, const char *memory)
+static bool save_piece(int fd, uint64_t size, uint64_t place, uint64_t memory)
 {
-	size_t bytes = place ? without_zeroes(memory) : 0;
+	static char copy[PDN_JOURNAL_PIECE_SIZE] __attribute__((aligned(8)));
+	size_t bytes;
 
+	if (!place)
+		return true;
+	if (!pdn_safe_read(copy, memory, sizeof(copy)))
+		return false;
+	bytes = without_zeroes(copy);
 	return !bytes || place - 1 + bytes > size ||
-	       syscall(SYS_pwrite64, fd, memory, bytes, place - 1) == (long)bytes;
+	       syscall(SYS_pwrite64, fd, copy, bytes, place - 1) == (long)bytes;
 }
 
-static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal)
+static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, uint64_t at)
 {
 	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++)
-		if (!save_piece(fd, size, journal->pieces[i].place, pdn_journal_memory(journal, i)))
+		if (!save_piece(fd, size, journal->pieces[i].place, at + pdn_journal_piece_at(i)))
 			return false;
 	return true;
 }
 
 /* Has all that can be saved been written to the file, or is the file gone? */
-static bool is_saved_or_gone(const struct pdn_journal *journal)
+static bool is_saved_or_gone(const struct pdn_journal *journal, uint64_t at)
 {
 	struct stat status;
 	enum found found;
@@ -145,26 +164,26 @@ static bool is_saved_or_gone(const struct pdn_journal *journal)
 	found = find_file(journal, &fd, &status);
 	if (found != THERE)
 		return found == GONE;
-	saved = save_to(fd, (uint64_t)status.st_size, journal);
+	saved = save_to(fd, (uint64_t)status.st_size, journal, at);
 	close(fd);
 	return saved;
 }
 
-static void rescue_one(const struct pdn_journal *journal, int segment, const struct shmid_ds *about,
-		       void *context)
+static void rescue_one(const struct pdn_journal *journal, uint64_t at, int segment,
+		       const struct shmid_ds *about, void *context)
 {
 	struct pdn_shield shield;
 
 	(void)context;
-	if (about->shm_nattch || about->shm_perm.cuid != geteuid())
+	if (about->shm_nattch)
 		return;
 	pdn_shield_up(&shield);
-	if (is_saved_or_gone(journal) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
+	if (is_saved_or_gone(journal, at) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
 		shmctl(segment, IPC_RMID, NULL);
 	pdn_shield_down(&shield);
 }
 
 void pdn_journal_rescue(void)
 {
-	pdn_journal_each(rescue_one, NULL);
+	visit_all(false, rescue_one, NULL);
 }

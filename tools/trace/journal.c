@@ -2,12 +2,14 @@
 /* Copies the journal of a process that is writing a trace. */
 #include "tools/trace/journal.h"
 
+#include <stddef.h>
 #include <string.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cache/base/barrier.h"
+#include "cache/base/safe_read.h"
 #include "tools/base/memory.h"
 #include "cache/trace/journal.h"
 
@@ -32,20 +34,25 @@ struct wanted {
 
 /*
  * The process may be writing. If a piece changes its place during the copy, its content is in the
- * file by now, and the file is read after this. Acquire: pairs with pdn_journal_move(), twice.
+ * file by now, and the file is read after this. The fences: pair with pdn_journal_move(), twice.
  */
-static void copy_piece(struct journal *journal, const struct pdn_journal_piece *piece,
-		       const char *memory)
+static void copy_piece(struct journal *journal, uint64_t at, unsigned number)
 {
-	uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
+	const uint64_t place_at = at + offsetof(struct pdn_journal, pieces[number].place);
+	uint64_t place, after;
 	char *bytes;
 
-	if (!place || (place - 1) % 8 || journal->count == MAX_PIECES)
+	if (!pdn_safe_read(&place, place_at, sizeof(place)) || !place || (place - 1) % 8 ||
+	    journal->count == MAX_PIECES)
 		return;
-	bytes = allocate(PDN_JOURNAL_PIECE_SIZE);
-	memcpy(bytes, memory, PDN_JOURNAL_PIECE_SIZE);
 	pdn_full_fence();
-	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place) {
+	bytes = allocate(PDN_JOURNAL_PIECE_SIZE);
+	if (!pdn_safe_read(bytes, at + pdn_journal_piece_at(number), PDN_JOURNAL_PIECE_SIZE)) {
+		release(bytes);
+		return;
+	}
+	pdn_full_fence();
+	if (!pdn_safe_read(&after, place_at, sizeof(after)) || after != place) {
 		release(bytes);
 		return;
 	}
@@ -55,11 +62,14 @@ static void copy_piece(struct journal *journal, const struct pdn_journal_piece *
 }
 
 /* The header is copied before the pieces, so that they have everything it mentions. */
-static void copy_header(struct journal *journal, const struct pdn_journal *found)
+static void copy_header(struct journal *journal, const struct pdn_journal *found, uint64_t at)
 {
-	if (found->pieces[0].place != 1)
+	struct pdn_trace_header header;
+
+	if (found->pieces[0].place != 1 ||
+	    !pdn_safe_read(&header, at + pdn_journal_piece_at(0), sizeof(header)))
 		return;
-	memcpy(&journal->header, pdn_journal_memory(found, 0), sizeof(journal->header));
+	journal->header = header;
 	pdn_full_fence();
 }
 
@@ -69,8 +79,8 @@ static bool may_write_file(uid_t user, const struct stat *file)
 	return user == file->st_uid || user == geteuid() || user == 0;
 }
 
-static void look_at(const struct pdn_journal *found, int segment, const struct shmid_ds *about,
-		    void *context)
+static void look_at(const struct pdn_journal *found, uint64_t at, int segment,
+		    const struct shmid_ds *about, void *context)
 {
 	struct wanted *wanted = context;
 
@@ -78,9 +88,9 @@ static void look_at(const struct pdn_journal *found, int segment, const struct s
 	if (!may_write_file(about->shm_perm.cuid, &wanted->status) ||
 	    !pdn_journal_is_of(found, wanted->status.st_dev, wanted->status.st_ino, wanted->header))
 		return;
-	copy_header(wanted->journal, found);
+	copy_header(wanted->journal, found, at);
 	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++)
-		copy_piece(wanted->journal, &found->pieces[i], pdn_journal_memory(found, i));
+		copy_piece(wanted->journal, at, i);
 }
 
 struct journal *journal_copy(int fd, const struct pdn_trace_header *header)

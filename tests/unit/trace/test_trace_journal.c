@@ -452,6 +452,36 @@ START_TEST(a_journal_that_lies)
 }
 END_TEST
 
+/*
+ * In an IPC namespace of its own, as each pindown on the machine would look at this segment: its
+ * pages are huge ones that nobody has reserved, and there may be none.
+ */
+static void trace_beside_a_segment_without_memory(void)
+{
+	const int flags = IPC_CREAT | SHM_HUGETLB | SHM_NORESERVE | 0600;
+
+	if (unshare(CLONE_NEWIPC) != 0 || shmget(IPC_PRIVATE, PDN_JOURNAL_BYTES, flags) < 0)
+		_exit(77);
+	pdn_trace_open();
+	write_some(0, FEW);
+	read_back("t.pdt");
+	if (event_count != FEW)
+		_exit(1);
+	pdn_trace_close();
+}
+
+START_TEST(a_segment_without_memory)
+{
+	int result = in_child(trace_beside_a_segment_without_memory, NULL);
+
+	if (result == 77) {
+		skip_test("no segment of huge pages can be made here");
+		return;
+	}
+	ck_assert_int_eq(result, 0);
+}
+END_TEST
+
 /* ---- no shared memory ------------------------------------------------------------------------ */
 
 /* In an IPC namespace of its own that allows no segments. */
@@ -643,6 +673,6 @@ int main(void)
 					the_file_is_elsewhere, a_living_process_is_left_alone,
 					a_chunk_behind_a_hole, a_record_under_way,
 					the_file_has_more_by_now, a_journal_that_lies,
-					without_shared_memory, NULL});
+					a_segment_without_memory, without_shared_memory, NULL});
 	return run_suite(suite);
 }

@@ -15,13 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache/base/descriptor.h"
 #include "cache/base/log.h"
 #include "cache/trace/info.h"
 
-enum {
-	MAX_NAMES = 10000,	/* names to try for one process number */
-	HIGH_DESCRIPTOR = 1000, /* programs don't expect descriptors from here up for themselves */
-};
+enum { MAX_NAMES = 10000 }; /* to try for one process number */
 
 static struct {
 	int fd; /* -1: none; can be stale, see descriptor() */
@@ -114,6 +112,22 @@ static bool expand_name(const char *name, unsigned n, char *path, size_t capacit
 	return length > 0 && (size_t)length < capacity - used;
 }
 
+/* Below these numbers the program's own output would go into the trace. */
+static int open_above_standard(int flags)
+{
+	int fd = open(file_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0666);
+
+	if (fd >= 0)
+		fd = pdn_descriptor_move_up(fd);
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	pdn_descriptor_close(fd);
+	if (flags & O_CREAT)
+		unlink(file_path);
+	errno = EMFILE;
+	return -1;
+}
+
 static int create_with_free_name(const char *name)
 {
 	for (unsigned n = 0; n < MAX_NAMES; n++) {
@@ -123,7 +137,7 @@ static int create_with_free_name(const char *name)
 			errno = ENAMETOOLONG;
 			return -1;
 		}
-		fd = open(file_path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+		fd = open_above_standard(O_CREAT | O_EXCL);
 		if (fd >= 0 || errno != EEXIST)
 			return fd;
 	}
@@ -132,17 +146,6 @@ static int create_with_free_name(const char *name)
 }
 
 /* ---- the descriptor ---------------------------------------------------------------------- */
-
-/* Some programs expect to get the lowest numbers, or close a handful from 3 up. */
-static int move_high(int fd)
-{
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
-
-	if (high < 0)
-		return fd;
-	close(fd);
-	return high;
-}
 
 /* Is fd the trace file? *status is then the file's. */
 static bool is_trace_file(int fd, struct stat *status)
@@ -153,12 +156,11 @@ static bool is_trace_file(int fd, struct stat *status)
 
 static int reopen(int stale, struct stat *status)
 {
-	int fd = open(file_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	int fd = open_above_standard(O_NONBLOCK);
 
 	if (fd < 0)
 		return -1;
 	if (is_trace_file(fd, status)) {
-		fd = move_high(fd);
 		/* Another thread may have been first. Don't close `stale`: it can be any file. */
 		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
@@ -190,8 +192,16 @@ static int descriptor(struct stat *status)
 
 /*
  * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. The caller has blocked
- * the signal; consume it here, so that the program never sees it.
+ * the signal; it is consumed here, so that the program never sees it. One that was pending before
+ * is the program's own.
  */
+static bool signal_is_pending(void)
+{
+	sigset_t set;
+
+	return sigpending(&set) == 0 && sigismember(&set, SIGXFSZ);
+}
+
 static void consume_signal(void)
 {
 	static const struct timespec now;
@@ -211,13 +221,16 @@ static void consume_signal(void)
  */
 static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 {
+	bool is_programs = signal_is_pending();
+
 	while (bytes) {
 		long done = syscall(SYS_pwrite64, fd, from, bytes, (off_t)offset);
 
 		if (done < 0 && errno == EINTR)
 			continue;
 		if (done < 0 && errno == EFBIG) {
-			consume_signal();
+			if (!is_programs)
+				consume_signal();
 			return EFBIG;
 		}
 		if (done <= 0)
@@ -237,6 +250,7 @@ static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 static int extend(int fd, uint64_t begin, uint64_t end)
 {
 	static const char zero;
+	bool is_programs = signal_is_pending();
 	int result;
 
 	do
@@ -244,7 +258,7 @@ static int extend(int fd, uint64_t begin, uint64_t end)
 	while (result != 0 && errno == EINTR);
 	if (result == 0)
 		return 0;
-	if (errno == EFBIG)
+	if (errno == EFBIG && !is_programs)
 		consume_signal();
 	if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
 		return errno;
@@ -382,7 +396,7 @@ bool pdn_trace_file_create(const char *name)
 	fd = create_with_free_name(name);
 	error = fd >= 0 ? init_file(fd) : errno;
 	if (!error) {
-		__atomic_store_n(&file.fd, move_high(fd), __ATOMIC_RELEASE);
+		__atomic_store_n(&file.fd, fd, __ATOMIC_RELEASE);
 		return true;
 	}
 	warn_not_traced(file_path[0] ? file_path : name, error);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 
 #include "cache/base/config.h"
 #include "cache/base/thread.h"
+#include "cache/trace/file.h"
 #include "cache/trace/journal.h"
 #include "tools/trace/rank.h"
 
@@ -304,6 +306,27 @@ START_TEST(file_size_limit)
 }
 END_TEST
 
+static void have_the_signal_waiting(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGXFSZ);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	raise(SIGXFSZ);
+	write_into_little_room();
+	sigpending(&set);
+	_exit(sigismember(&set, SIGXFSZ) ? 0 : 1);
+}
+
+/* The program's own signal, which it has blocked. */
+START_TEST(the_programs_signal_stays)
+{
+	ck_assert_int_eq(in_child(have_the_signal_waiting, NULL), 0);
+	ck_assert_ptr_nonnull(strstr(printed(), "File too large"));
+}
+END_TEST
+
 /* Waits for twenty milliseconds of the clock that the writer uses. */
 static void wait_for_coarse_clock(void)
 {
@@ -555,15 +578,13 @@ END_TEST
 
 START_TEST(the_descriptor_is_out_of_the_way)
 {
-	struct rlimit limit;
 	int before = dup(0), after;
 
 	close(before);
-	getrlimit(RLIMIT_NOFILE, &limit);
 	pdn_trace_open();
 	call_at(1);
 	after = dup(0);
-	ck_assert(limit.rlim_cur <= 1000 || before == after);
+	ck_assert_int_eq(before, after);
 	for (int fd = 3; fd < 2000; fd++) {
 		int flags = fcntl(fd, F_GETFD);
 		char link[40], target[PATH_MAX] = "";
@@ -648,6 +669,48 @@ START_TEST(the_file_is_removed)
 }
 END_TEST
 
+/* ---- the first three descriptors ------------------------------------------------------------ */
+
+static void trace_without_standard_error(void)
+{
+	struct rlimit few = {64, 64};
+
+	if (setrlimit(RLIMIT_NOFILE, &few) != 0 || close(STDERR_FILENO) != 0)
+		_exit(2);
+	pdn_trace_open();
+	if (!pdn_trace_file_name() || fcntl(STDERR_FILENO, F_GETFD) >= 0)
+		_exit(1);
+	pdn_trace_close();
+}
+
+/* The program's messages don't go into the trace. */
+START_TEST(standard_error_is_closed)
+{
+	ck_assert_int_eq(in_child(trace_without_standard_error, NULL), 0);
+}
+END_TEST
+
+static void trace_with_no_higher_number(void)
+{
+	struct rlimit one = {1, 1};
+
+	if (close(STDIN_FILENO) != 0 || setrlimit(RLIMIT_NOFILE, &one) != 0)
+		_exit(2);
+	pdn_trace_open();
+	if (pdn_trace_file_name() || fcntl(STDIN_FILENO, F_GETFD) >= 0)
+		_exit(1);
+}
+
+START_TEST(no_higher_number)
+{
+	int child;
+
+	ck_assert_int_eq(in_child(trace_with_no_higher_number, &child), 0);
+	expect_one_line("Too many open files; nothing is traced");
+	ck_assert(!exists(own_name(child, "")));
+}
+END_TEST
+
 /* ---- all ------------------------------------------------------------------------------------ */
 
 int main(void)
@@ -668,7 +731,7 @@ int main(void)
 			    sizeof(impossible) / sizeof(impossible[0]));
 	add_case(suite, "space",
 		 (const TTest *const[]){file_size_limit, room_again, no_room_from_the_start,
-					full_disk, NULL});
+					the_programs_signal_stays, full_disk, NULL});
 	cut_case = add_case(
 		suite, "cut",
 		(const TTest *const[]){full_btrfs, a_child_of_one_whose_file_was_cut, NULL});
@@ -679,6 +742,7 @@ int main(void)
 	add_case(suite, "descriptors",
 		 (const TTest *const[]){
 			 the_descriptor_is_out_of_the_way, a_program_closes_all_descriptors,
-			 another_file_has_our_number, the_file_is_gone, the_file_is_removed, NULL});
+			 another_file_has_our_number, the_file_is_gone, the_file_is_removed,
+			 standard_error_is_closed, no_higher_number, NULL});
 	return run_suite(suite);
 }

@@ -4,10 +4,12 @@
 #include "cache/base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,6 +63,19 @@ bool pdn_logging(enum pdn_log_level level)
 	return level <= pdn_config()->log;
 }
 
+/*
+ * A program that was started without standard error has a file of its own under its number: one
+ * that it reads, too, as it would a database. A shell opens a file for standard error to write
+ * only; who captures the output of tests opens one without a name, as tmpfile() does.
+ */
+static bool is_data_of_the_program(int fd)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink &&
+	       (fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
+}
+
 void pdn_log(enum pdn_log_level level, const char *format, ...)
 {
 	static const char prefix[] = "pindown: ";
@@ -77,7 +92,7 @@ void pdn_log(enum pdn_log_level level, const char *format, ...)
 	va_start(arguments, format);
 	length = vsnprintf(line + begin, capacity, format, arguments);
 	va_end(arguments);
-	if (length >= 0) {
+	if (length >= 0 && !is_data_of_the_program(STDERR_FILENO)) {
 		size_t end = begin + ((size_t)length < capacity ? (size_t)length : capacity - 1);
 
 		line[end++] = '\n';

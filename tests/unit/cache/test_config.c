@@ -437,6 +437,33 @@ START_TEST(nobody_listens)
 }
 END_TEST
 
+/* The program has got the number of standard error for a file of its own. */
+static off_t bytes_logged_to(int flags)
+{
+	char name[] = "/tmp/pindown-log-XXXXXX";
+	int fd = mkstemp(name), opened = open(name, flags);
+	struct stat status;
+
+	ck_assert_int_ge(opened, 0);
+	dup2(opened, STDERR_FILENO);
+	errno = 77;
+	pdn_log(PDN_LOG_ERROR, "a line");
+	ck_assert_int_eq(errno, 77);
+	ck_assert_int_eq(fstat(fd, &status), 0);
+	close(opened);
+	close(fd);
+	unlink(name);
+	return status.st_size;
+}
+
+START_TEST(a_file_of_the_programs)
+{
+	ck_assert_int_eq(bytes_logged_to(O_RDWR), 0);
+	ck_assert_int_gt(bytes_logged_to(O_WRONLY), 0);
+	ck_assert_int_gt(bytes_logged_to(O_RDWR | O_APPEND), 0);
+}
+END_TEST
+
 /* A sandbox may allow no file to grow, and standard error may be one. */
 START_TEST(no_file_may_grow)
 {
@@ -535,6 +562,7 @@ int main(void)
 	tcase_add_test(own, levels);
 	tcase_add_test(own, long_lines_are_cut);
 	tcase_add_test(own, nobody_listens);
+	tcase_add_test(own, a_file_of_the_programs);
 	tcase_add_test(own, no_file_may_grow);
 	tcase_add_test(own, a_job_in_the_background_is_not_stopped);
 	tcase_add_loop_test(own, a_pending_signal_stays, 0, 3);

@@ -342,6 +342,7 @@ const CUmemAllocationProp *pdn_capable(struct call *call, const CUmemAllocationP
 /* ---- IPC (cuda/ipc.c) ------------------------------------------------------------------------ */
 
 uint64_t pdn_buffer_id(uint64_t addr); /* of the memory there now; 0: there is none */
+void pdn_pointer_imported(uint64_t addr);
 void pdn_ipc_opened(uint64_t addr);
 void pdn_ipc_close(struct call *call, uint64_t addr);
 void pdn_ipc_closed(const struct call *call, uint64_t addr);

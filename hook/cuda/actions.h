@@ -558,10 +558,16 @@ static inline void exported(const struct call *call, const void *handle, uint64_
 			     call->caller);
 }
 
+static inline void pointer_imported(const struct call *call, uint64_t addr)
+{
+	if (pdn_succeeded(call))
+		pdn_pointer_imported(addr);
+}
+
 static inline void ipc_opened(const struct call *call, uint64_t addr)
 {
 	if (pdn_succeeded(call)) {
-		pdn_device_seen(addr, 1);
+		pdn_device_seen(addr, 1); /* all of it, if the driver tells what it is */
 		pdn_ipc_opened(addr);
 	}
 }

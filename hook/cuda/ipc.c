@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Counts how often memory of another process is open. Opening the same handle again gives the same
- * address, and only the last close ends the mapping. The count is kept by buffer id, which no two
- * mappings share. So a mapping that ended unseen (with its context) leaves no count for the next
- * mapping at its address.
+ * Memory of other processes. Counts how often a mapping of it is open. Opening the same handle
+ * again gives the same address, and only the last close ends the mapping. The count is kept by
+ * buffer id, which no two mappings share. So a mapping that ended unseen (with its context) leaves
+ * no count for the next mapping at its address.
  */
 #include <errno.h>
 
 #include "cache/foreign_dmabufs.h"
+#include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
@@ -39,6 +40,21 @@ static uint64_t length_at(uint64_t addr)
 	return told && base + length > addr ? base + length - addr : 1;
 }
 
+static void shared_memory_begins(uint64_t addr)
+{
+	uint64_t length = length_at(addr);
+
+	pdn_device_seen(addr, length);
+	pdn_allocated(addr, length);
+}
+
+/* The call tells no length. What it tells is freed as other memory of pools is. */
+void pdn_pointer_imported(uint64_t addr)
+{
+	if (addr)
+		shared_memory_begins(addr);
+}
+
 void pdn_ipc_opened(uint64_t addr)
 {
 	uint64_t id = addr ? pdn_buffer_id(addr) : 0;
@@ -47,7 +63,7 @@ void pdn_ipc_opened(uint64_t addr)
 		return;
 	pdn_count_begin(&opened, id);
 	if (pdn_count_change(&opened, id, 1) == 1)
-		pdn_allocated(addr, length_at(addr));
+		shared_memory_begins(addr);
 }
 
 /* A mapping without a count was opened by a call that was not seen: each close may be the last. */

@@ -5,6 +5,8 @@
  */
 #include "verbs_test.h"
 
+#include <unistd.h>
+
 #include "tests/unit/support/suite.h"
 
 /* ---- one registration ---- */
@@ -266,6 +268,41 @@ START_TEST(memory_of_pools_and_mappings_is_registered_too)
 }
 END_TEST
 
+/*
+ * All of it is known as device memory, although the call names no length: the cache is asked first.
+ * The driver exports no such memory, so the registration is libibverbs' own.
+ */
+START_TEST(memory_of_a_shared_pool_is_no_host_memory)
+{
+	CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+	};
+	CUmemPoolPtrExportData data;
+	CUmemoryPool pool, imported;
+	CUdeviceptr p, at;
+	uint64_t before;
+	int fd;
+
+	begin();
+	OK(cuMemPoolCreate(&pool, &props));
+	OK(cuMemAllocFromPoolAsync(&p, MIB(16), pool, NULL));
+	OK(cuMemPoolExportToShareableHandle(&fd, pool, props.handleTypes, 0));
+	OK(cuMemPoolExportPointer(&data, p));
+	OK(cuMemPoolImportFromShareableHandle(&imported, (void *)(intptr_t)fd, props.handleTypes,
+					      0));
+	OK(cuMemPoolImportPointer(&at, imported, &data));
+	recorder_peermem(true);
+	before = sim_calls_all();
+	must_deregister(ibv_reg_mr(pd, (void *)(at + MIB(8)), MIB(2), ALL_ACCESS));
+	ck_assert_uint_gt(sim_calls_all(), before);
+	ck_assert_uint_eq(host_calls(), 1);
+	OK(cuMemFreeAsync(at, NULL));
+	close(fd);
+}
+END_TEST
+
 START_TEST(managed_memory_is_libibverbs_business)
 {
 	CUdeviceptr p;
@@ -326,6 +363,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, the_hosts_memory_goes_straight_through);
 	tcase_add_test(tc, the_hosts_memory_costs_no_call_of_the_driver);
 	tcase_add_test(tc, memory_of_pools_and_mappings_is_registered_too);
+	tcase_add_test(tc, memory_of_a_shared_pool_is_no_host_memory);
 	tcase_add_test(tc, managed_memory_is_libibverbs_business);
 	tcase_add_test(tc, a_range_beyond_its_allocation_is_refused_as_without_us);
 	tcase_add_test(tc, memory_that_we_have_not_seen_is_asked_for_after_the_kernel_refused);

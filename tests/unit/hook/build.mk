@@ -15,6 +15,7 @@ CHECK_WITH += $(table_built)
 table_tests := test_table_lookup test_table_records test_mappings test_owners test_ipc \
 	test_contexts
 $(addprefix $(table_bin)/test_,contexts mappings owners ipc): $(B)/obj/hook/cuda/records.c.o
+$(table_bin)/test_ipc: $(B)/obj/hook/cuda/devicemap.c.o
 $(addprefix $(table_bin)/test_,contexts mappings owners ipc table_records): $(CACHE_OBJ)
 $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o
 	@mkdir -p $(@D)

@@ -119,6 +119,8 @@ int main(void)
 
 	check(open_it(), "the first open is an allocation");
 	check(allocated_length == LENGTH, "of all of the mapping");
+	check(pdn_may_be_device(AT + LENGTH - 1) && !pdn_may_be_device(AT + LENGTH),
+	      "which is device memory");
 	check(!open_it(), "the second one is none");
 	check(!close_it(CUDA_SUCCESS, false) && !ends, "a close of two is not the end");
 	check(close_it(CUDA_ERROR_INVALID_VALUE, false) && ends == 1, "the second may be");
@@ -131,6 +133,12 @@ int main(void)
 	check(open_it() && !open_it(), "other memory has other counts");
 	check(!close_it(CUDA_SUCCESS, true), "a count that was too high");
 	check(rechecks == 1, "shows, and all memory is rechecked");
+
+	id = 10;
+	allocated = 0;
+	pdn_pointer_imported(0);
+	pdn_pointer_imported(AT + LENGTH / 2);
+	check(allocated == 1 && allocated_length == LENGTH / 2, "what a pool shares is known");
 
 	id = 0;
 	check(!open_it(), "what has no id is no allocation");

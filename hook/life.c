@@ -105,7 +105,13 @@ PDN_STARTS static void watch(void)
 {
 	static PDN_AT_LOAD char a_call[] = "cuMemFree_v2", a_look_up[] = "dlsym";
 	bool intercepting = pdn_is_first_definition(a_call) && pdn_is_first_definition(a_look_up);
+	const char *other = intercepting ? NULL : pdn_library_before_us("pindown_get", a_call);
 
+	/* As where /etc/ld.so.preload and LD_PRELOAD name two files: one cache is enough. */
+	if (other) {
+		pdn_config_leave_to(other);
+		return;
+	}
 	pdn_set_intercepting(intercepting);
 	if (intercepting)
 		pdn_is_mapped = pdn_mapping_is_known;

@@ -488,6 +488,16 @@ PDN_STARTS bool pdn_config_at_load(void)
 	return true;
 }
 
+void pdn_config_leave_to(const char *file)
+{
+	pdn_config();
+	own_config.enabled = false;
+	problem(&own_problems,
+		"%s is another copy of pindown, and is loaded before this one\tthis one is "
+		"switched off",
+		file);
+}
+
 const struct pdn_config *pdn_config_read(void)
 {
 	int error = errno;

@@ -72,6 +72,9 @@ static inline const struct pdn_config *pdn_config(void)
  */
 bool pdn_config_at_load(void);
 
+/* At load: another copy of pindown, in that file, sees each call first. This one does nothing. */
+void pdn_config_leave_to(const char *file);
+
 /* Print on standard error, once, what was wrong with the environment. For the first driver use. */
 void pdn_config_complain(void);
 

@@ -56,6 +56,22 @@ PDN_STARTS bool pdn_is_first_definition(const char *name)
 	return false;
 }
 
+const char *pdn_library_before_us(const char *name, const char *other_name)
+{
+	const char *found = NULL;
+
+	for (const struct link_map *map = _r_debug.r_map->l_next; map; map = map->l_next) {
+		struct pdn_elf elf; /* complete or not */
+
+		if (is_us(map))
+			return found;
+		pdn_elf_read(&elf, map->l_addr, map->l_ld);
+		if (!found && pdn_elf_defines(&elf, name) && pdn_elf_defines(&elf, other_name))
+			found = map->l_name;
+	}
+	return NULL; /* our list is another one */
+}
+
 void *pdn_next_definition(const char *name)
 {
 	bool passed_us = false;

@@ -28,6 +28,12 @@ void pdn_libraries_at_start(void);
 bool pdn_is_first_definition(const char *name);
 
 /*
+ * Of a library that the loader has put before us, in our name space, and that defines both names:
+ * its file. NULL: there is none. To be asked at load.
+ */
+const char *pdn_library_before_us(const char *name, const char *other_name);
+
+/*
  * The next definition behind us among those libraries; NULL: none. In signal handlers, too: nothing
  * is locked or allocated.
  */

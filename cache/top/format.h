@@ -7,7 +7,8 @@
  * A file pindown.<pid>.<start> in /dev/shm, or else in $XDG_RUNTIME_DIR, says where the page is: it
  * is a copy of the page's head as it was first written. <start> is the process's start time as in
  * /proc/<pid>/stat. A killed process leaves the file behind; the start time tells it from a later
- * process with the same number.
+ * process with the same number. It is a time in the process's time namespace: in another one /proc
+ * shows another time for the same process.
  *
  * Everything is in the machine's byte order, since reader and writer run on one machine.
  */
@@ -48,9 +49,10 @@ struct pdn_top_page {
 	struct {
 		uint64_t bytes, regions;
 	} devices[PDN_TOP_DEVICES];
-	char trace[2048]; /* path of the trace, which then has the threads' counters; "": none */
-	int32_t segment;  /* id of the shared memory segment that the page is in */
-	int32_t rank;	  /* in its job, or PDN_NO_RANK (cache/trace/rank.h) */
+	char trace[2040]; /* path of the trace, which then has the threads' counters; "": none */
+	uint64_t time_namespace; /* inode of /proc/self/ns/time; 0: there is none */
+	int32_t segment;	 /* id of the shared memory segment that the page is in */
+	int32_t rank;		 /* in its job, or PDN_NO_RANK (cache/trace/rank.h) */
 };
 
 #define PDN_TOP_SLOTS_AT 4096u

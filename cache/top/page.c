@@ -55,7 +55,8 @@ static void fill_head(struct pdn_top_page *live, int segment, uint64_t start)
 	live->pid = (uint32_t)owner;
 	live->start = start;
 	live->began = (uint64_t)time(NULL);
-	live->pid_namespace = pdn_top_namespace();
+	live->pid_namespace = pdn_top_namespace(PDN_TOP_PIDS);
+	live->time_namespace = pdn_top_namespace(PDN_TOP_TIME);
 	live->rank = pdn_trace_rank();
 	if (stat("/proc/self/exe", &status) == 0) {
 		live->exe_device = status.st_dev;

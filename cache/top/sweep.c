@@ -40,11 +40,11 @@ uint64_t pdn_top_start_of(uint32_t pid)
 	return at ? strtoull(at + 1, NULL, 10) : 0;
 }
 
-uint64_t pdn_top_namespace(void)
+uint64_t pdn_top_namespace(const char *link)
 {
 	struct stat status;
 
-	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+	return stat(link, &status) == 0 ? status.st_ino : 0;
 }
 
 /* "pindown.<pid>.<start>" */
@@ -65,19 +65,21 @@ static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
 
 /*
  * A confined process may be refused what /proc says of others, which may be alive. kill() would
- * tell, but a filter of system calls may end the program for it.
+ * tell, but a filter of system calls may end the program for it. *by_start: another process has
+ * the number now, or it is the process in another time namespace.
  */
-static bool has_ended(uint32_t pid, uint64_t start)
+static bool has_ended(uint32_t pid, uint64_t start, bool *by_start)
 {
 	uint64_t now;
 
 	errno = 0;
 	now = pdn_top_start_of(pid);
+	*by_start = now != 0;
 	return now ? now != start : errno == ENOENT;
 }
 
-/* A process number is valid only in its namespace. */
-static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t start)
+/* A process number is valid only in its namespace, and so is a start time. */
+static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t start, bool by_start)
 {
 	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	static struct pdn_top_page live; /* under the lock; stacks can be small */
@@ -89,7 +91,8 @@ static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t star
 	matches = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
 		  status.st_uid == geteuid() && pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
 		  memcmp(live.magic, PDN_TOP_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
-		  live.start == start && live.pid_namespace == pdn_top_namespace();
+		  live.start == start && live.pid_namespace == pdn_top_namespace(PDN_TOP_PIDS) &&
+		  (!by_start || live.time_namespace == pdn_top_namespace(PDN_TOP_TIME));
 	close(fd);
 	return matches;
 }
@@ -97,11 +100,12 @@ static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t star
 static bool check_file(int folder, const char *name)
 {
 	uint64_t start;
+	bool by_start;
 	uint32_t pid;
 
 	if (!parse_name(name, &pid, &start))
 		return false;
-	if (has_ended(pid, start) && is_page_of(folder, name, pid, start))
+	if (has_ended(pid, start, &by_start) && is_page_of(folder, name, pid, start, by_start))
 		unlinkat(folder, name, 0);
 	return true;
 }

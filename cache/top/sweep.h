@@ -11,8 +11,10 @@
  */
 uint64_t pdn_top_start_of(uint32_t pid);
 
-/* Identifies the PID namespace that this process's number belongs to. */
-uint64_t pdn_top_namespace(void);
+/* Identify the namespaces that this process's number and its start time belong to. 0: not known. */
+#define PDN_TOP_PIDS "/proc/self/ns/pid"
+#define PDN_TOP_TIME "/proc/self/ns/time"
+uint64_t pdn_top_namespace(const char *link);
 
 /*
  * Lock held. Removes from a folder the files of this user's processes that are gone. The number of

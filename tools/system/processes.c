@@ -36,11 +36,11 @@ static uint64_t start_of(uint32_t pid)
 	return start;
 }
 
-static uint64_t our_pid_namespace(void)
+static uint64_t our_namespace(const char *link)
 {
 	struct stat status;
 
-	return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+	return stat(link, &status) == 0 ? status.st_ino : 0;
 }
 
 /* Whether the process has executed another program since; false when that is unknown. */
@@ -218,12 +218,17 @@ static bool is_owners(uid_t user, uint32_t pid)
 	return stat(path, &status) == 0 && status.st_uid == user;
 }
 
-/* Where /proc tells nothing of a living process, as its reader is confined, the kernel knows it. */
-static bool has_ended(uint32_t pid, uint64_t start)
+/*
+ * Where /proc tells nothing of a living process, as its reader is confined, the kernel knows it. In
+ * another time namespace than the process's own, /proc shows another start time.
+ */
+static bool has_ended(const struct pdn_top_page *head)
 {
-	uint64_t now = start_of(pid);
+	uint64_t now = 0;
 
-	return now ? now != start : kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+	if (head->time_namespace == our_namespace("/proc/self/ns/time"))
+		now = start_of(head->pid);
+	return now ? now != head->start : kill((pid_t)head->pid, 0) != 0 && errno == ESRCH;
 }
 
 /* Whether a file is that of a living process under another release, with a page of other form. */
@@ -251,9 +256,9 @@ static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *pag
 	    pread(fd, &head, sizeof(head), 0) != sizeof(head) || !is_sane(&head, pid, start))
 		return STRANGE;
 	/* A pid has no meaning outside its namespace. */
-	if (head.pid_namespace != our_pid_namespace())
+	if (head.pid_namespace != our_namespace("/proc/self/ns/pid"))
 		return STRANGE;
-	if (has_ended(pid, start))
+	if (has_ended(&head))
 		return LEFTOVER;
 	if (!is_owners(status.st_uid, pid) || is_another_program(&head) ||
 	    !read_segment(&head, status.st_uid, page))

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache/base/barrier.h"
+#include "cache/base/safe_read.h"
 #include "tools/base/memory.h"
 #include "tools/trace/counters.h"
 #include "tools/system/tree.h"
@@ -83,7 +86,6 @@ char *process_command_line(const struct process *process)
 union page {
 	struct pdn_top_page live;
 	char bytes[PDN_TOP_BYTES];
-	uint64_t words[PDN_TOP_BYTES / sizeof(uint64_t)];
 };
 
 /* Neither the file nor the page can be trusted: any user can create them. */
@@ -97,17 +99,27 @@ static bool is_sane(const struct pdn_top_page *live, uint32_t pid, uint64_t star
 
 /*
  * Copies the page. The statistics are consistent when the sequence number is even and does not
- * change during the copy. Acquire: pairs with the releases in the process (cache/top/page.c).
+ * change during the copy. The fences: pair with the releases in the process (cache/top/page.c).
+ *
+ * The segment is its owner's: one of huge pages that were never reserved raises SIGBUS where none
+ * is free. So it is read by a system call only.
  */
-static bool copy_whole(union page *page, const union page *at)
+static bool copy_whole(union page *page, uint64_t at)
 {
-	for (unsigned tries = 0; tries < 1000; tries++) {
-		uint32_t before = __atomic_load_n(&at->live.sequence, __ATOMIC_ACQUIRE);
+	const uint64_t sequence_at = at + offsetof(struct pdn_top_page, sequence);
 
-		for (unsigned i = 0; i < sizeof(at->words) / sizeof(at->words[0]); i++)
-			page->words[i] = __atomic_load_n(&at->words[i], __ATOMIC_ACQUIRE);
-		if (!(before & 1) &&
-		    __atomic_load_n(&at->live.sequence, __ATOMIC_RELAXED) == before)
+	for (unsigned tries = 0; tries < 1000; tries++) {
+		uint32_t before, after;
+
+		if (!pdn_safe_read(&before, sequence_at, sizeof(before)))
+			return false;
+		pdn_full_fence();
+		if (!pdn_safe_read(page, at, sizeof(*page)))
+			return false;
+		pdn_full_fence();
+		if (!pdn_safe_read(&after, sequence_at, sizeof(after)))
+			return false;
+		if (!(before & 1) && after == before)
 			return true;
 	}
 	return false;
@@ -117,7 +129,7 @@ static bool copy_whole(union page *page, const union page *at)
 static bool read_segment(const struct pdn_top_page *head, uid_t user, union page *page)
 {
 	struct shmid_ds about;
-	const void *at;
+	void *at;
 	bool whole;
 
 	if (shmctl(head->segment, IPC_STAT, &about) != 0 || about.shm_segsz != sizeof(*page) ||
@@ -126,7 +138,7 @@ static bool read_segment(const struct pdn_top_page *head, uid_t user, union page
 	at = shmat(head->segment, NULL, SHM_RDONLY);
 	if (at == (void *)-1)
 		return false;
-	whole = copy_whole(page, at);
+	whole = copy_whole(page, (uint64_t)(uintptr_t)at);
 	shmdt(at);
 	return whole && is_sane(&page->live, head->pid, head->start);
 }

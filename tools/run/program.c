@@ -109,15 +109,19 @@ static bool has_more(const char *pattern, const glob_t *before)
 
 /* ---- running the program as a child --------------------------------------------------------- */
 
-/* These signals wait until sigwaitinfo() takes them: there is no handler. */
+/*
+ * All signals that can wait do, until sigwaitinfo() takes them: there is no handler. Not those of
+ * this process's own faults, nor those that stop it when it uses a terminal in the background.
+ */
 static sigset_t waited_for(void)
 {
-	static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD};
+	static const int others[] = {SIGSEGV, SIGBUS, SIGFPE,  SIGILL,
+				     SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU};
 	sigset_t set;
 
-	sigemptyset(&set);
-	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		sigaddset(&set, numbers[i]);
+	sigfillset(&set);
+	for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		sigdelset(&set, others[i]);
 	return set;
 }
 
@@ -143,22 +147,79 @@ static void start(char **argv, const struct inherited *inherited, pid_t parent, 
 	_exit(CANT_START);
 }
 
-/* Passes signals on until the child ends. A terminal's (SI_KERNEL) have reached the child, too. */
+/*
+ * Whether a terminal has sent the signal to its whole foreground group, and so to the child, too. A
+ * terminal that is gone sends SIGHUP only to the leader of the session.
+ */
+static bool has_reached_group(const siginfo_t *info)
+{
+	switch (info->si_signo) {
+	case SIGINT:
+	case SIGQUIT:
+	case SIGTSTP:
+	case SIGWINCH:
+		return info->si_code == SI_KERNEL;
+	case SIGHUP:
+		return info->si_code == SI_KERNEL && getsid(0) != getpid();
+	default:
+		return false;
+	}
+}
+
+static void pass_on(pid_t child, const siginfo_t *info)
+{
+	if (has_reached_group(info))
+		return;
+	if (info->si_code == SI_QUEUE)
+		sigqueue(child, info->si_signo, info->si_value);
+	else
+		kill(child, info->si_signo);
+}
+
+/* For a shell: stops as the program does by this signal, until SIGCONT. */
+static void stop(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTSTP);
+	raise(SIGTSTP);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+/* Whether the child has ended. As process 1 of a container, this one is the parent of orphans. */
+static bool has_ended(pid_t child, int *status)
+{
+	pid_t whose = getpid() == 1 ? -1 : child, ended;
+	int its_status;
+
+	while ((ended = waitpid(whose, &its_status, WNOHANG)) > 0) {
+		if (ended == child) {
+			*status = its_status;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Passes signals on until the child ends. */
 static int wait_for(pid_t child)
 {
 	sigset_t set = waited_for();
 	int status;
 
-	for (;;) {
+	while (!has_ended(child, &status)) {
 		siginfo_t info;
-		int number;
+		int number = sigwaitinfo(&set, &info);
 
-		if (waitpid(child, &status, WNOHANG) == child)
-			return status;
-		number = sigwaitinfo(&set, &info);
-		if (number > 0 && number != SIGCHLD && info.si_code <= 0)
-			kill(child, number);
+		if (number <= 0 || number == SIGCHLD)
+			continue;
+		pass_on(child, &info);
+		if (number == SIGTSTP)
+			stop();
 	}
+	return status;
 }
 
 /* Ends this process by the signal that has ended the child, without a second core file. */

@@ -35,10 +35,15 @@ static bool wants_colour(void)
 	return isatty(out.fd) && !(no && *no) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
+static bool is_utf8(void)
+{
+	return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+}
+
 void out_begin(enum out_colour colour, bool ascii)
 {
 	out.colour = colour == OUT_AUTO ? wants_colour() : colour == OUT_ALWAYS;
-	out.utf8 = !ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+	out.utf8 = !ascii && is_utf8();
 	out.width = terminal_width(out.fd);
 }
 
@@ -55,9 +60,13 @@ bool out_parse_colour(const char *text, enum out_colour *colour)
 	return false;
 }
 
+/*
+ * Here all output passes. A terminal obeys single bytes from 0x80 to 0x9f, if it does not take its
+ * input for UTF-8; and some do that take it for such, but meet bytes that are none.
+ */
 void out_flush(void)
 {
-	size_t done = 0, total = out.used;
+	size_t done = 0, total = text_make_valid(out.buffer, out.used, out.utf8);
 
 	out.used = 0;
 	while (done < total) {
@@ -351,6 +360,7 @@ void complain(const char *format, ...)
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
 	text_make_printable(text, strlen(text));
+	text[text_make_valid(text, strlen(text), is_utf8())] = '\0';
 	if (isatty(STDERR_FILENO))
 		break_lines(text, strlen("pindown: "), terminal_width(STDERR_FILENO));
 	fprintf(stderr, "pindown: %s\n", text);

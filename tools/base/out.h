@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Standard output with a buffer of its own and fast formatting of numbers. Its width, and whether
- * it shows colours and UTF-8, are found out once, by out_begin().
+ * it shows colours and UTF-8, are found out once, by out_begin(). What is no valid UTF-8 becomes
+ * question marks, and what is beyond ASCII, too, where it does not show UTF-8.
  */
 #ifndef OUT_H
 #define OUT_H

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "tools/base/texts.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,57 @@ void text_make_printable(char *text, size_t length)
 		else if (c == 0xc2 && i + 1 < length && ((unsigned char)text[i + 1] & 0xe0) == 0x80)
 			text[i] = text[i + 1] = '?';
 	}
+}
+
+/* As text_utf8_length(), of a text that ends anywhere; 0 for U+0080 to U+009F, too. */
+static unsigned valid_length(const char *text, size_t left)
+{
+	char at[5] = "";
+	unsigned length;
+
+	memcpy(at, text, left < 4 ? left : 4);
+	length = text_utf8_length(at);
+	return length == 2 && (unsigned char)at[0] == 0xc2 && (unsigned char)at[1] < 0xa0 ? 0
+											  : length;
+}
+
+/* The number of ASCII characters at the begin. By words: all output is looked through. */
+static size_t ascii_length(const char *text, size_t length)
+{
+	size_t at = 0;
+	uint64_t word;
+
+	for (; at + sizeof(word) <= length; at += sizeof(word)) {
+		memcpy(&word, text + at, sizeof(word));
+		if (word & 0x8080808080808080u)
+			break;
+	}
+	while (at < length && !(text[at] & 0x80))
+		at++;
+	return at;
+}
+
+size_t text_make_valid(char *text, size_t length, bool utf8)
+{
+	size_t used = ascii_length(text, length), at = used;
+
+	while (at < length) {
+		unsigned valid = valid_length(text + at, length - at);
+		size_t ascii;
+
+		if (valid && utf8) {
+			memmove(text + used, text + at, valid);
+			used += valid;
+		} else {
+			text[used++] = '?';
+		}
+		at += valid ? valid : 1;
+		ascii = ascii_length(text + at, length - at);
+		memmove(text + used, text + at, ascii);
+		used += ascii;
+		at += ascii;
+	}
+	return used;
 }
 
 char *text_printable(const char *text, size_t length)

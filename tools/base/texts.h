@@ -28,6 +28,12 @@ char *text_of_list(const char *format, va_list arguments) __attribute__((format(
  * that have two bytes (U+0080 to U+009F). NULs stay.
  */
 void text_make_printable(char *text, size_t length);
+/*
+ * Replaces each byte that belongs to no valid character of UTF-8, and the characters that
+ * text_make_printable() replaces. Without `utf8`, each character beyond ASCII becomes one question
+ * mark. Returns the new length; the text needs no NUL.
+ */
+size_t text_make_valid(char *text, size_t length, bool utf8);
 /* A copy made printable; the caller frees it with release(). */
 char *text_printable(const char *text, size_t length);
 /* The bytes of the UTF-8 character at `text`, 1 to 4; 0: they are no valid character. */

@@ -65,6 +65,7 @@ FILE *html_open(const char *name)
 
 	if (!page)
 		complain("--html %s: %s", name, strerror(errno));
+	out_flush();
 	utf8_before = out.utf8;
 	out.utf8 |= page != NULL;
 	return page;

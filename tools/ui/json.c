@@ -2,6 +2,8 @@
 /* Writes one JSON document, with commas and indentation. */
 #include "tools/ui/json.h"
 
+#include <stdio.h>
+
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
 
@@ -23,13 +25,27 @@ static void new_line(void)
 	out_commit(put_spaces(at, 2 * depth));
 }
 
-static void put_escaped(unsigned char c)
+static void put_escaped(uint32_t unit)
 {
-	char escape[] = "\\u0000";
+	char escape[8];
 
-	escape[4] = "0123456789abcdef"[c >> 4];
-	escape[5] = "0123456789abcdef"[c & 15];
+	snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)(unit & 0xffff));
 	put(escape, 6);
+}
+
+/* A valid character of 2 to 4 bytes, for where the output shows no UTF-8. */
+static void put_escaped_character(const unsigned char *at, unsigned length)
+{
+	uint32_t code = at[0] & (0x7fu >> length);
+
+	for (unsigned i = 1; i < length; i++)
+		code = code << 6 | (at[i] & 0x3f);
+	if (code < 0x10000) {
+		put_escaped(code);
+		return;
+	}
+	put_escaped(0xd800 + ((code - 0x10000) >> 10));
+	put_escaped(0xdc00 + ((code - 0x10000) & 0x3ff));
 }
 
 static void put_quoted(const char *text)
@@ -40,9 +56,9 @@ static void put_quoted(const char *text)
 		unsigned length = *c < ' ' || *c == 0x7f ? 0 : text_utf8_length(text);
 
 		/* A control character of two bytes: a terminal would obey it. */
-		if (length == 2 && c[0] == 0xc2 && c[1] < 0xa0) {
-			put_escaped(c[1]);
-			text += 2;
+		if (length > 1 && (!out.utf8 || (c[0] == 0xc2 && c[1] < 0xa0))) {
+			put_escaped_character(c, length);
+			text += length;
 			continue;
 		}
 		if (*c == '"' || *c == '\\')

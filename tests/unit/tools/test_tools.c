@@ -18,6 +18,7 @@
 #include "tests/unit/support/made_trace.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
+#include "tools/base/texts.h"
 #include "tools/ui/plot.h"
 #include "tools/trace/reader.h"
 #include "tests/unit/support/sanitizers.h"
@@ -502,6 +503,43 @@ START_TEST(numbers)
 }
 END_TEST
 
+/* ---- bytes that are no characters ------------------------------------------------------------ */
+
+/* At each place beside the words by which the text is looked through, and at its end. */
+START_TEST(bytes_become_valid)
+{
+	static const struct {
+		const char *from, *utf8, *ascii;
+	} rows[] = {
+		{"", "", ""},
+		{"\x9b", "?", "?"},
+		{"\xc3\xa9", "\xc3\xa9", "?"},
+		{"\xc2\x9b", "??", "??"},
+		{"\xc2\xa0", "\xc2\xa0", "?"},
+		{"\xe2\x86", "??", "??"},
+		{"\xe2\x86\x92", "\xe2\x86\x92", "?"},
+		{"\xe9\xe2\x86\x92\xf0\x9f\x98\x80", "?\xe2\x86\x92\xf0\x9f\x98\x80", "???"},
+	};
+	char text[80], expected[80];
+
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		for (unsigned place = 0; place < 400; place++) {
+			int before = place % 20, behind = place / 20 % 10;
+			bool utf8 = place >= 200;
+			size_t length;
+
+			snprintf(text, sizeof(text), "%.*s%s%.*s", before, "12345678901234567890",
+				 rows[i].from, behind, "abcdefghij");
+			snprintf(expected, sizeof(expected), "%.*s%s%.*s", before,
+				 "12345678901234567890", utf8 ? rows[i].utf8 : rows[i].ascii,
+				 behind, "abcdefghij");
+			length = text_make_valid(text, strlen(text), utf8);
+			ck_assert_uint_eq(length, strlen(expected));
+			ck_assert_mem_eq(text, expected, length);
+		}
+}
+END_TEST
+
 /* ---- the table of regions ------------------------------------------------------------------- */
 
 START_TEST(regions_come_and_go)
@@ -582,6 +620,7 @@ int main(void)
 	tcase_add_test(plain, results_are_the_toolkits);
 	tcase_add_test(plain, numbers_without_a_name);
 	tcase_add_test(plain, numbers);
+	tcase_add_test(plain, bytes_become_valid);
 	tcase_add_test(plain, regions_come_and_go);
 	tcase_add_test(plain, names_are_below_the_root);
 	return run_suite(suite);

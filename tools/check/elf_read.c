@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <gelf.h>
 #include <libelf.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -231,10 +232,17 @@ static void read_sections(struct elf_file *file, Elf *elf)
 	file->deepbind_calls = count_deepbind_calls(elf);
 }
 
-static void read_interpreter(struct elf_file *file, Elf *elf)
+static char *read_path(int fd, uint64_t offset, uint64_t length)
 {
-	size_t count = 0, size = 0;
-	const char *raw = elf_rawfile(elf, &size);
+	char path[PATH_MAX];
+	ssize_t got = length < sizeof(path) ? pread(fd, path, length, (off_t)offset) : -1;
+
+	return got > 0 ? text_of("%.*s", (int)got, path) : NULL;
+}
+
+static void read_interpreter(struct elf_file *file, Elf *elf, int fd)
+{
+	size_t count = 0;
 
 	elf_getphdrnum(elf, &count);
 	for (size_t i = 0; i < count; i++) {
@@ -242,14 +250,13 @@ static void read_interpreter(struct elf_file *file, Elf *elf)
 
 		if (!gelf_getphdr(elf, (int)i, &header) || header.p_type != PT_INTERP)
 			continue;
-		if (raw && header.p_offset < size && header.p_filesz <= size - header.p_offset)
-			file->interpreter =
-				text_of("%.*s", (int)header.p_filesz, raw + header.p_offset);
+		release(file->interpreter);
+		file->interpreter = read_path(fd, header.p_offset, header.p_filesz);
 		file->is_program = true;
 	}
 }
 
-static struct elf_file *read_elf(const char *path, Elf *elf)
+static struct elf_file *read_elf(const char *path, Elf *elf, int fd)
 {
 	struct elf_file *file;
 	GElf_Ehdr header;
@@ -261,7 +268,7 @@ static struct elf_file *read_elf(const char *path, Elf *elf)
 	file->elf_class = header.e_ident[EI_CLASS];
 	file->machine = header.e_machine;
 	file->is_program = header.e_type == ET_EXEC;
-	read_interpreter(file, elf);
+	read_interpreter(file, elf, fd);
 	read_sections(file, elf);
 	return file;
 }
@@ -272,11 +279,16 @@ static bool is_beyond(uint64_t offset, uint64_t length, uint64_t size)
 	return offset > size || length > size - offset;
 }
 
-static bool is_truncated(Elf *elf, uint64_t size)
+static bool is_truncated(Elf *elf, int fd)
 {
+	struct stat status;
 	GElf_Ehdr header;
 	size_t count = 0;
+	uint64_t size;
 
+	if (fstat(fd, &status) != 0)
+		return true;
+	size = (uint64_t)status.st_size;
 	if (!gelf_getehdr(elf, &header) ||
 	    is_beyond(header.e_phoff, (uint64_t)header.e_phnum * header.e_phentsize, size) ||
 	    is_beyond(header.e_shoff, (uint64_t)header.e_shnum * header.e_shentsize, size))
@@ -302,8 +314,8 @@ static bool has_magic(int fd)
 
 struct elf_file *elf_file_read(const char *path, const char **why)
 {
+	static const char truncated[] = "it is a truncated ELF file";
 	struct elf_file *file = NULL;
-	struct stat status;
 	Elf *elf;
 	int fd = open_regular(path, 0);
 
@@ -313,12 +325,17 @@ struct elf_file *elf_file_read(const char *path, const char **why)
 	}
 	*why = "it is not an ELF file";
 	elf_version(EV_CURRENT);
-	elf = elf_begin(fd, ELF_C_READ_MMAP, NULL);
-	if (has_magic(fd) &&
-	    (!elf || fstat(fd, &status) != 0 || is_truncated(elf, (uint64_t)status.st_size)))
-		*why = "it is a truncated ELF file";
+	/* Not mapped: who truncates a mapped file ends its reader by SIGBUS. */
+	elf = elf_begin(fd, ELF_C_READ, NULL);
+	if (has_magic(fd) && (!elf || is_truncated(elf, fd)))
+		*why = truncated;
 	else if (elf)
-		file = read_elf(path, elf);
+		file = read_elf(path, elf, fd);
+	if (file && is_truncated(elf, fd)) { /* meanwhile */
+		*why = truncated;
+		elf_file_free(file);
+		file = NULL;
+	}
 	elf_end(elf);
 	close(fd);
 	return file;

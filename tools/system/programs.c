@@ -191,6 +191,31 @@ static bool find_interpreter(const char *start, char *path, size_t capacity)
 	return true;
 }
 
+/*
+ * What is behind an option of env: "-i", "-uNAME", "-u NAME", "-Sprogram", or
+ * "--split-string=program". The kernel gives all words to env as one, which -S splits; its program
+ * then comes next.
+ */
+static const char *skip_option(const char *word)
+{
+	static const char split[] = "--split-string=";
+	size_t length = strcspn(word, " \t\n"), letters;
+
+	if (strncmp(word, split, sizeof(split) - 1) == 0)
+		return word + sizeof(split) - 1;
+	if (word[1] == '-')
+		return word + length;
+	letters = strcspn(word, "SuCa \t\n");
+	if (letters == length)
+		return word + length;
+	if (word[letters] == 'S')
+		return word + letters + 1;
+	if (letters + 1 < length)
+		return word + length;
+	word += length + strspn(word + length, " \t");
+	return word + strcspn(word, " \t\n");
+}
+
 /* The program that env starts, as in "/usr/bin/env -S python3 -u"; NULL when it is not env. */
 static const char *behind_env(const char *line, size_t capacity, char *name)
 {
@@ -198,11 +223,17 @@ static const char *behind_env(const char *line, size_t capacity, char *name)
 
 	if (length < 4 || strncmp(line + length - 4, "/env", 4) != 0)
 		return NULL;
-	do {
-		line += length;
+	line += length;
+	for (;;) {
 		line += strspn(line, " \t");
 		length = strcspn(line, " \t\n");
-	} while (*line == '-' || memchr(line, '=', length));
+		if (*line == '-')
+			line = skip_option(line);
+		else if (memchr(line, '=', length))
+			line += length;
+		else
+			break;
+	}
 	if (!length || length >= capacity)
 		return NULL;
 	memcpy(name, line, length);
@@ -252,23 +283,21 @@ bool program_interpreter(const char *script, char *path, size_t capacity)
 
 static const char *look_at(const char *path, unsigned scripts)
 {
-	char start[256] = "", interpreter[256];
+	char start[SELFMAG], interpreter[PATH_MAX];
 	const char *why = NULL;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open_regular(path, 0);
+	bool is_elf = fd >= 0 && read(fd, start, sizeof(start)) == sizeof(start) &&
+		      memcmp(start, ELFMAG, SELFMAG) == 0;
 
-	if (fd < 0)
-		return NULL;
-	if (read(fd, start, sizeof(start) - 1) < 4)
-		why = NULL;
-	else if (memcmp(start, ELFMAG, SELFMAG) == 0 && gains_rights(fd))
+	if (is_elf && gains_rights(fd))
 		why = "runs with rights of its own (set-user-ID or capabilities): the loader "
 		      "ignores LD_PRELOAD for it";
-	else if (memcmp(start, ELFMAG, SELFMAG) == 0)
+	else if (is_elf)
 		why = look_at_elf(fd);
-	else if (scripts && start[0] == '#' && start[1] == '!' &&
-		 find_interpreter(start, interpreter, sizeof(interpreter)))
+	else if (scripts && next_interpreter(path, interpreter, sizeof(interpreter)))
 		why = look_at(interpreter, scripts - 1);
-	close(fd);
+	if (fd >= 0)
+		close(fd);
 	return why;
 }
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
 /* The pindown tool: starts one of its commands, each of which has a folder of its name. */
+#include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "tools/base/out.h"
 #include "tools/complete.h"
 #include "cache/pindown.h"
 #include "tools/command.h"
@@ -43,9 +47,24 @@ static int help_about(int argc, char **argv)
 	return STATUS_OK;
 }
 
-int main(int argc, char **argv)
+/*
+ * Where a standard descriptor is missing, the next file that the driver opens would get its number,
+ * and the output with it. Nobody can write to what is opened here, as to a missing one, and no
+ * program that is started gets it.
+ */
+static void fill_standard_descriptors(void)
 {
-	setlocale(LC_CTYPE, "");
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
+static int start(int argc, char **argv)
+{
 	if (argc < 2) {
 		print_help(stderr);
 		return STATUS_USAGE;
@@ -67,4 +86,19 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s %s", i ? "," : "", commands[i]->name);
 	fputc('\n', stderr);
 	return STATUS_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	int status;
+
+	setlocale(LC_CTYPE, "");
+	fill_standard_descriptors();
+	status = start(argc, argv);
+	if (status != STATUS_OK || (fflush(stdout) == 0 && !ferror(stdout)))
+		return status;
+	/* EPIPE: the reader has closed the pipe, which is no error. */
+	if (errno != EPIPE)
+		complain("standard output: %s", strerror(errno));
+	return STATUS_DAMAGED;
 }

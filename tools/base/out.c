@@ -25,7 +25,9 @@ static unsigned terminal_width(int fd)
 		width = atoi(columns);
 	else if (ioctl(fd, TIOCGWINSZ, &size) == 0)
 		width = size.ws_col;
-	return width >= 40 && width <= 1000 ? (unsigned)width : 80;
+	if (width < 1 || width > 1000)
+		return 80;
+	return width < OUT_NARROWEST ? OUT_NARROWEST : (unsigned)width;
 }
 
 static bool wants_colour(void)
@@ -269,6 +271,27 @@ static size_t colour_at(const char *text)
 		if (strncmp(text, colours[i], strlen(colours[i])) == 0)
 			return strlen(colours[i]);
 	return 0;
+}
+
+void out_cut(char *line, unsigned width)
+{
+	char *end = line, *from = line;
+	unsigned used = 0;
+
+	while (*from) {
+		size_t length = colour_at(from);
+		bool is_colour = length;
+
+		if (!length)
+			length = text_utf8_length(from) ? text_utf8_length(from) : 1;
+		used += !is_colour;
+		if (is_colour || used <= width) {
+			memmove(end, from, length);
+			end += length;
+		}
+		from += length;
+	}
+	*end = '\0';
 }
 
 /* The text ends with a NUL. */

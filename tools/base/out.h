@@ -17,12 +17,13 @@ enum out_colour { OUT_AUTO, OUT_ALWAYS, OUT_NEVER };
 struct out {
 	int fd;
 	bool colour, utf8;
-	unsigned width; /* columns */
+	unsigned width; /* columns; a narrower terminal counts as OUT_NARROWEST */
 	size_t used;
 	char buffer[65536];
 };
 extern struct out out;
 
+enum { OUT_NARROWEST = 40 };
 enum { OUT_RESERVED = 8192 }; /* bytes that one out_reserve() makes free */
 
 void out_begin(enum out_colour colour, bool ascii);
@@ -81,6 +82,9 @@ struct out_text count_text(uint64_t count); /* 12 345 678 */
  * except for ends of lines, tabs, and the colours below.
  */
 void out_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Cuts a line to so many columns, in place; colours take none, and stay. */
+void out_cut(char *line, unsigned width);
 
 /* Writes an escape sequence for the terminal. */
 void out_control(const char *sequence);

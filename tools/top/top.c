@@ -188,6 +188,8 @@ static void print_line(struct drawing *drawing, const char *format, ...)
 	va_start(arguments, format);
 	line = text_of_list(format, arguments);
 	va_end(arguments);
+	if (drawing->on_screen)
+		out_cut(line, screen_columns());
 	out_print("%s", line);
 	screen_end_line(drawing->on_screen);
 	release(line);

@@ -27,7 +27,7 @@ static void on_signal(int number)
 
 static void catch_signals(void)
 {
-	static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP};
+	static const int numbers[] = {SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGTSTP};
 	struct sigaction action = {.sa_handler = on_signal};
 
 	for (unsigned i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
@@ -83,6 +83,13 @@ unsigned screen_rows(void)
 	struct winsize size;
 
 	return ioctl(out.fd, TIOCGWINSZ, &size) == 0 && size.ws_row > 3 ? size.ws_row : 24;
+}
+
+unsigned screen_columns(void)
+{
+	struct winsize size;
+
+	return ioctl(out.fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : out.width;
 }
 
 /* Ctrl-Z: the shell gets the terminal until the command continues. */

@@ -19,6 +19,7 @@ void screen_draw_end(void);
 /* Ends a line of the output. On a screen it also clears what was behind the line. */
 void screen_end_line(bool on_screen);
 unsigned screen_rows(void);
+unsigned screen_columns(void); /* as many as there are; out.width is never below OUT_NARROWEST */
 
 /* Parses --interval, in seconds; false after one line that says which values are accepted. */
 bool screen_take_interval(const char *text);

@@ -66,7 +66,7 @@ extern const char pdn_entries_begin[], pdn_entries_end[];
 
 static inline void *pdn_entry(unsigned index)
 {
-	return (void *)(pdn_entries_begin + PDN_ENTRY_SIZE * (1 + index));
+	return (void *)(pdn_entries_begin + (size_t)PDN_ENTRY_SIZE * (1 + index));
 }
 #endif
 

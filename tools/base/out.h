@@ -47,10 +47,7 @@ static inline void out_commit(const char *end)
 /* Each of these writes at `at`, which must have enough space, and returns the end. */
 static inline char *put_text(char *at, const char *text)
 {
-	size_t length = strlen(text);
-
-	memcpy(at, text, length);
-	return at + length;
+	return (char *)__builtin_mempcpy(at, text, strlen(text));
 }
 
 static inline char *put_spaces(char *at, unsigned count)

@@ -29,21 +29,20 @@ struct cache {
 	size_t size;
 };
 
+/* All of the file; data: NULL if there is none. */
 static struct cache map_cache(void)
 {
-	struct cache cache = {0};
-	struct stat status;
 	int fd = open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC);
+	struct stat status = {0};
+	void *map = MAP_FAILED;
 
-	if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0) {
-		void *map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-
-		if (map != MAP_FAILED)
-			cache = (struct cache){map, (size_t)status.st_size};
-	}
+	if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0)
+		map = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
 	if (fd >= 0)
 		close(fd);
-	return cache;
+	if (map == MAP_FAILED)
+		return (struct cache){0};
+	return (struct cache){map, (size_t)status.st_size};
 }
 
 /* The file may begin with a list in an older format. */

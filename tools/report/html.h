@@ -30,7 +30,7 @@ void html_text(FILE *page, const char *text);
 /* The command line of a traced process, the begin of a long one. */
 void html_command(FILE *page, const struct trace_file *file);
 
-/* Up to the page's heading, whose text comes next; then html_begin_body(). */
+/* Up to the page's title, whose text comes next; the end of the head and the body follow it. */
 void html_begin(FILE *page);
 void html_end(FILE *page);
 

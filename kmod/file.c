@@ -154,7 +154,9 @@ static int pdn_release(struct inode *inode, struct file *filp)
 
 static __poll_t pdn_poll(struct file *filp, poll_table *table)
 {
-	return pdn_wishes_poll(filp->private_data, filp, table);
+	struct pdn_file *file = filp->private_data;
+
+	return pdn_is_owner(file) ? pdn_wishes_poll(file, filp, table) : EPOLLERR;
 }
 
 const struct file_operations pdn_fops = {

@@ -9,6 +9,7 @@
  * A descriptor belongs to the process that opened it (its thread group). Any thread of it may use
  * it. In any other process that has it (fork, SCM_RIGHTS), every call except PINDOWN_IOC_VERSION
  * fails with EPERM, and so does mmap(): the NVIDIA driver unpins only for the process that pinned.
+ * poll() reports POLLERR there.
  *
  * Every structure begins with its size, as the caller was built with it, and flags. Later versions
  * add members at the end, for which zero means "as before". So:

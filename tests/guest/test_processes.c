@@ -4,6 +4,7 @@
  * belong to the process that made them.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 
@@ -33,6 +34,7 @@ static void is_refused(void *arg)
 	struct pindown_version version = {.size = sizeof(version)};
 	struct pindown_stats_all stats = {.size = sizeof(stats)};
 	struct pindown_answer answer = {.size = sizeof(answer)};
+	struct pollfd poller = {.fd = pinned->fd, .events = POLLIN};
 	struct pindown_query query;
 	struct pindown_pin pin;
 
@@ -44,6 +46,8 @@ static void is_refused(void *arg)
 	fails_with(ioctl(pinned->fd, PINDOWN_IOC_STATS, &stats), EPERM);
 	fails_with(ioctl(pinned->fd, PINDOWN_IOC_ANSWER, &answer), EPERM);
 	check(pdn_map(pinned->fd, &pinned->pin, 0, PAGE) == MAP_FAILED && errno == EPERM);
+	check_equal(poll(&poller, 1, 0), 1);
+	check_equal(poller.revents, POLLERR);
 }
 
 TEST(fork_a_child_is_refused)

@@ -147,17 +147,35 @@ def read_spack():
         def __getattr__(self, name):
             return Prefix(os.path.join(self, name))
 
-    one = made()
-    one.prefix = Prefix("/opt/pindown")
-    one.build(None, one.prefix)
-    one.install(None, one.prefix)
-    one.check_install()
-    if [call[0] for call in calls] != ["all", "install"]:
-        wrong(f"spack: it calls make with {calls}")
-    for call in calls:
-        said = dry_run("spack", call)
-        if call[0] == "install" and "/opt/pindown/lib/libpindown.so.0" not in said:
-            wrong("spack: the library would be installed elsewhere")
+    class Spec:
+        """A spec with some variants and without the others."""
+
+        def __init__(self, *variants):
+            self.variants = variants
+
+        def satisfies(self, spec):
+            check_spec(spec)
+            return (spec[0] == "+") == (spec[1:] in self.variants)
+
+    def build(*variants):
+        calls.clear()
+        one = made()
+        one.prefix = Prefix("/opt/pindown")
+        one.spec = Spec(*variants)
+        one.build(one.spec, one.prefix)
+        one.install(one.spec, one.prefix)
+        one.check_install()
+        if [call[0] for call in calls] != ["all", "install"]:
+            wrong(f"spack: it calls make with {calls}")
+        return [dry_run("spack", call) for call in calls]
+
+    if "/opt/pindown/lib/libpindown.so.0" not in build("symbols", "verbs")[1]:
+        wrong("spack: the library would be installed elsewhere")
+    for variants, source in (((), "symbols_none.c"), ((), "try_unbuilt.c"),
+                             (("verbs",), "symbols_none.c"), (("symbols",), "try_unbuilt.c")):
+        for said in build(*variants):
+            if source not in said:
+                wrong(f"spack: of the variants, with {variants} only, {source} is not built")
 
 
 # ---- EasyBuild -----------------------------------------------------------------------------------

@@ -26,15 +26,17 @@ class Pindown(MakefilePackage):
     depends_on("c", type="build")
     depends_on("gmake", type="build")
     depends_on("elfutils", when="+symbols")
-    depends_on("libelf", when="~symbols")
+    depends_on("elf@1", when="~symbols")
     depends_on("rdma-core", when="+verbs")
 
     requires("platform=linux", msg="pindown is a preload for glibc on Linux")
     conflicts("target=x86", msg="there are no 32-bit programs of CUDA any more")
 
     def _options(self):
-        # ALL: neither the tests nor the simulated driver is built.
-        return [
+        # ALL: neither the tests nor the simulated driver is built. What a variant leaves out is not
+        # used either where the machine has it.
+        without = {"~symbols": "with_dw=", "~verbs": "with_verbs="}
+        return [option for spec, option in without.items() if self.spec.satisfies(spec)] + [
             "ALL=build/libpindown.so build/pindown",
             "PREFIX={0}".format(self.prefix),
             "LIBDIR={0}".format(self.prefix.lib),

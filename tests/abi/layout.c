@@ -2,7 +2,8 @@
 /*
  * The layout of the C API's structures and the values of its numbers, as a program that was built
  * against this release has them in its code. A change here is a change of the ABI: programs must be
- * built again, and the library gets another number (SONAME in the Makefile).
+ * built again, and the library gets another number (SONAME in the Makefile). Only structures whose
+ * size the caller says may grow at their ends.
  */
 #include <stddef.h>
 

@@ -8,7 +8,7 @@ check-editions: $(B)/unit/table_rows $(B)/libpindown.so
 
 # The simulated driver with the exports of one driver, and its CUDA version: an older one lacks what
 # came later. Rows of exports.txt that the simulated driver does not have are ignored by the linker.
-EDITIONS := 470 525 535 550 580
+EDITIONS := $(shell sed -n 's/^\# driver \([0-9]*\)[.].*/\1/p' tests/editions/exports.txt)
 editions := $(patsubst %,$(B)/editions/sim/%/libcuda.so.1,$(EDITIONS))
 editions_obj := $(patsubst %,$(B)/obj/%.o,$(wildcard tests/sim/*.c))
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A program that takes what the driver has: it allocates, registers through pindown, frees, and
- * allocates again. It prints one fact a line, for check-old-drivers.
+ * allocates again. It finds the calls by dlsym(), and the one that frees also as CUDA's runtime of
+ * the time does, by cuGetProcAddress(). It prints one fact a line, for check-old-drivers.
  */
+#define _GNU_SOURCE /* dladdr() */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cache/pindown.h"
 #include "hook/cuda/abi.h"
@@ -17,6 +20,35 @@ static void *driver;
 static void *call(const char *name)
 {
 	return dlsym(driver, name);
+}
+
+/* cuMemFree, by the look-up of CUDA 11 or, in newer drivers, by that of CUDA 12. */
+static typeof(cuMemFree_v2) *find_free(bool v2)
+{
+	typeof(cuGetProcAddress) *get = call("cuGetProcAddress");
+	typeof(cuGetProcAddress_v2) *get_v2 = call("cuGetProcAddress_v2");
+	typeof(cuDriverGetVersion) *get_version = call("cuDriverGetVersion");
+	void *found = NULL;
+	int version = 0;
+
+	get_version(&version);
+	if (!v2 && get)
+		get("cuMemFree", &found, version, CU_GET_PROC_ADDRESS_DEFAULT);
+	else if (v2 && get_v2)
+		get_v2("cuMemFree", &found, version, CU_GET_PROC_ADDRESS_DEFAULT, NULL);
+	return (typeof(cuMemFree_v2) *)found;
+}
+
+/* The library that a function is in. */
+static const char *home(typeof(cuMemFree_v2) *function)
+{
+	const char *slash;
+	Dl_info info;
+
+	if (!function || !dladdr((void *)function, &info))
+		return "none";
+	slash = strrchr(info.dli_fname, '/');
+	return slash ? slash + 1 : info.dli_fname;
 }
 
 static bool ready(void)
@@ -65,23 +97,27 @@ static void report_registration(CUdeviceptr at)
 int main(void)
 {
 	typeof(cuMemAlloc_v2) *alloc;
-	typeof(cuMemFree_v2) *end;
+	typeof(cuMemFree_v2) *end[3];
 	CUdeviceptr first = 0, second = 0;
 
 	driver = dlopen("libcuda.so.1", RTLD_NOW);
 	if (!driver || !ready())
 		return 1;
 	alloc = call("cuMemAlloc_v2");
-	end = call("cuMemFree_v2");
+	end[0] = call("cuMemFree_v2");
+	end[1] = find_free(false);
+	end[2] = find_free(true);
 	report_driver();
+	printf("free by cuGetProcAddress: %s\n", home(end[1]));
+	printf("free by cuGetProcAddress_v2: %s\n", home(end[2]));
 	for (int i = 0; i < 3; i++) {
 		if (alloc(&first, SIZE) != CUDA_SUCCESS)
 			return 1;
 		report_registration(first);
-		if (end(first) != CUDA_SUCCESS)
+		if ((end[i] ? end[i] : end[0])(first) != CUDA_SUCCESS)
 			return 1;
 	}
-	if (alloc(&second, SIZE) != CUDA_SUCCESS || end(second) != CUDA_SUCCESS)
+	if (alloc(&second, SIZE) != CUDA_SUCCESS || end[0](second) != CUDA_SUCCESS)
 		return 1;
 	printf("done: %s\n", first == second ? "the address came back" : "another address");
 	return 0;

@@ -7,6 +7,7 @@
 
 #include "hook/loader/asker.h"
 #include "cache/base/config.h"
+#include "cache/base/log.h"
 #include "hook/hook.h"
 #include "cache/top/page.h"
 #include "cache/base/process.h"
@@ -127,6 +128,7 @@ __attribute__((constructor)) static void loaded(void)
 	int error = errno;
 
 	pdn_process_loaded();
+	pdn_log_at_load();
 	pdn_libraries_at_start();
 	pdn_top_allow();
 	pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child);

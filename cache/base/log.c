@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cache/base/visible.h"
+
 /* SIGTTOU is for a job in the background that writes to its terminal, unless it is blocked. */
 static void fill(sigset_t *set)
 {
@@ -63,16 +65,33 @@ bool pdn_logging(enum pdn_log_level level)
 	return level <= pdn_config()->log;
 }
 
+/* What was standard error then. Zeroes: it was closed, or nobody has looked. */
+static PDN_AT_LOAD struct {
+	dev_t device;
+	ino_t inode;
+} at_load;
+
+PDN_STARTS void pdn_log_at_load(void)
+{
+	struct stat status;
+
+	if (fstat(STDERR_FILENO, &status) != 0)
+		return;
+	at_load.device = status.st_dev;
+	at_load.inode = status.st_ino;
+}
+
 /*
- * A program that was started without standard error has a file of its own under its number: one
- * that it reads, too, as it would a database. A shell opens a file for standard error to write
- * only; who captures the output of tests opens one without a name, as tmpfile() does.
+ * A program that was started without standard error, or has closed it, may have a file of its own
+ * under its number: one that it reads, too, as it would a database. Who redirects standard error
+ * opens a file to write only, or one without a name, as tmpfile() does.
  */
 static bool is_data_of_the_program(int fd)
 {
 	struct stat status;
 
 	return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink &&
+	       (status.st_ino != at_load.inode || status.st_dev != at_load.device) &&
 	       (fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
 }
 

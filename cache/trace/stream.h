@@ -25,7 +25,7 @@
 
 static inline bool pdn_stream_has_room(const struct pdn_thread *self, unsigned words)
 {
-	return self->trace_end - self->trace_at >= (ptrdiff_t)(words * 8u);
+	return self->trace_end - self->trace_at >= (ptrdiff_t)words * 8;
 }
 
 /* Whatever is missing on the fast path. False: nothing can be written. */
@@ -49,7 +49,7 @@ static inline bool pdn_stream_prepare(struct pdn_thread *self, unsigned words, u
  */
 static inline uint64_t *pdn_stream_take(struct pdn_thread *self, unsigned words)
 {
-	uint64_t bytes = words * 8u, at = bytes;
+	uint64_t bytes = (uint64_t)words * 8, at = bytes;
 
 #if defined(__x86_64__)
 	__asm__("xaddq %0, %1" : "+r"(at), "+m"(self->trace_at) : : "cc");

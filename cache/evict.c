@@ -315,13 +315,13 @@ bool __attribute__((cold)) pdn_evict_replaced(const struct pdn_allocation *what)
 	return pdn_victims_dispatch(&victims) != 0;
 }
 
-void __attribute__((cold)) pdn_give_back(uint64_t bytes)
+void __attribute__((cold)) pdn_give_back(uint64_t bytes, int device)
 {
 	for (uint64_t given = 0; given < bytes;) {
 		struct pdn_victims victims = {0};
 
 		pdn_lock();
-		if (pdn_evict_one(&victims, -1))
+		if (pdn_evict_one(&victims, device))
 			given += pdn_region_pin_length(&pdn_regions[victims.first]);
 		else
 			given = bytes;

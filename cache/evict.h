@@ -59,7 +59,7 @@ bool pdn_evict_replaced(const struct pdn_allocation *what);
 /* Lock not held. The bytes that idle regions of a device have pinned; it counts up to `enough`. */
 uint64_t pdn_idle_bytes(int device, uint64_t enough);
 
-/* Lock not held. Evict idle regions of this many bytes, if there are as many. */
-void pdn_give_back(uint64_t bytes);
+/* Lock not held. Evict idle regions of this many bytes, of a device or (-1) of all. */
+void pdn_give_back(uint64_t bytes, int device);
 
 #endif

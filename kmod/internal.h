@@ -279,9 +279,9 @@ struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, 
 			      struct pdn_charge *shared);
 /*
  * Is the GPU page at this address memory of this process? 0: yes, the driver has pinned it for a
- * moment; ENOMEM: yes, only BAR space was missing.
+ * moment, and gpu_uuid is its GPU; ENOMEM: yes, only BAR space was missing.
  */
-int pdn_probe(struct pdn_owner *owner, u64 address);
+int pdn_probe(struct pdn_owner *owner, u64 address, u8 gpu_uuid[16]);
 void pdn_hold_get(struct pdn_hold *hold);
 void pdn_hold_put(struct pdn_hold *hold); /* calls the driver */
 /* Its region has ended: from now on its bytes count as kept_bytes. */
@@ -339,7 +339,7 @@ u32 pdn_state_offset(u32 number);
 int pdn_state_add(struct pdn_state *state, u32 number);
 void pdn_state_set(struct pdn_state *state, u32 number, u32 value);
 void pdn_state_count_revocation(struct pdn_state *state);
-void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes);
+void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes, const u8 *gpu_uuid);
 int pdn_state_mmap(struct pdn_file *file, struct vm_area_struct *vma);
 
 /* ---- export.c ---- */
@@ -405,6 +405,7 @@ struct pdn_wish {
 	u32 serial; /* 0: nobody was asked yet */
 	u64 given;  /* the count of pdn_wishes_given() before the last try */
 	unsigned long deadline;
+	u8 gpu_uuid[16]; /* whose space is missing. Zeroes: not known */
 };
 
 void pdn_wish_begin(struct pdn_wish *wish);

@@ -62,11 +62,12 @@ static int pin_persistently(struct pdn_region *region)
  * Does the memory belong to the process? The driver's ENOMEM does not say: it means that the BAR is
  * full, and then the address was checked; or that there was no host memory for the page table, or
  * that the process is being killed, and then it was not. For one GPU page there is always host
- * memory, so a pin of one page tells.
+ * memory, so a pin of one page tells. If there is room for it, it also tells on which GPU the
+ * memory is.
  */
-static int check_memory_is_own(const struct pdn_region *region)
+static int check_memory_is_own(const struct pdn_region *region, struct pdn_wish *wish)
 {
-	int ret = pdn_probe(region->owner, region->address);
+	int ret = pdn_probe(region->owner, region->address, wish->gpu_uuid);
 
 	if (fatal_signal_pending(current))
 		return -EINTR;
@@ -90,7 +91,7 @@ static int pin_or_reclaim(struct pdn_region *region)
 			return ret;
 		if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pdn_provider_is_persistent())
 			return -ENOSPC;
-		wait = wish.serial ? 0 : check_memory_is_own(region);
+		wait = wish.serial ? 0 : check_memory_is_own(region, &wish);
 		if (wait)
 			return wait;
 		wait = pdn_wish_wait(&wish, region);

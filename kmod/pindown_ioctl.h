@@ -269,10 +269,11 @@ struct pindown_answer {
  * continues. So as long as it has not changed, no word has become 0 by a revocation: one load
  * checks many regions together.
  *
- * When another process needs BAR space, the kernel fills in wanted_bytes and then raises `wanted`;
- * poll() of the descriptor reports POLLIN until it is answered. The process then unpins idle
- * regions, of wanted_bytes altogether if it has them, and calls PINDOWN_IOC_ANSWER. A process
- * without idle regions answers too, so that the waiting pin can give up early.
+ * When another process needs BAR space, the kernel fills in wanted_bytes and wanted_gpu, and then
+ * raises `wanted`; poll() of the descriptor reports POLLIN until it is answered. The process then
+ * unpins idle regions of that GPU, of wanted_bytes altogether if it has them, and calls
+ * PINDOWN_IOC_ANSWER. A process without idle regions answers too, so that the waiting pin can give
+ * up early.
  */
 struct pindown_state {
 	__u32 abi;	   /* PINDOWN_ABI */
@@ -281,7 +282,8 @@ struct pindown_state {
 	__u32 wanted; /* serial number of the last wish for BAR space, 0: never */
 	__u32 reserved2;
 	__aligned_u64 wanted_bytes;
-	__u32 reserved3[12];
+	__u8 wanted_gpu[16]; /* gpu_uuid of pins that would help. Zeroes: any, it is not known */
+	__u32 reserved3[8];
 	/* the regions' words follow */
 };
 

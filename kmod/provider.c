@@ -417,14 +417,17 @@ static int pin_hold(struct pdn_owner *owner, struct pdn_hold *hold, u32 flags)
 	return ret;
 }
 
-int pdn_probe(struct pdn_owner *owner, u64 address)
+int pdn_probe(struct pdn_owner *owner, u64 address, u8 gpu_uuid[16])
 {
 	struct pdn_hold page = { .address = address, .length = PDN_GRANULARITY };
 	int ret = pin_hold(owner, &page, 0);
 
-	if (!ret)
-		put_persistent(&page);
-	return ret;
+	if (ret)
+		return ret;
+	if (uuid_of(page.table))
+		memcpy(gpu_uuid, uuid_of(page.table), 16);
+	put_persistent(&page);
+	return 0;
 }
 
 struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, u32 flags,

@@ -107,12 +107,13 @@ void pdn_state_count_revocation(struct pdn_state *state)
 	smp_mb__after_atomic();
 }
 
-void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes)
+void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes, const u8 *gpu_uuid)
 {
 	struct pindown_state *head = header(state);
 
 	WRITE_ONCE(head->wanted_bytes, bytes);
-	/* Pairs with user space: a process that reads the new number also reads its bytes. */
+	memcpy(head->wanted_gpu, gpu_uuid, sizeof(head->wanted_gpu));
+	/* Pairs with user space: a process that reads the new number also reads what is wanted. */
 	smp_store_release(&head->wanted, serial);
 }
 

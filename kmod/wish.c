@@ -121,7 +121,7 @@ static bool file_can_give(const struct pdn_file *file, const struct pdn_owner *a
 	return file->owner != asker && !xa_empty(&file->regions);
 }
 
-static u32 wish_ask(const struct pdn_region *region)
+static u32 wish_ask(const struct pdn_wish *wish, const struct pdn_region *region)
 {
 	struct pdn_file *file;
 	u32 serial, asked = 0;
@@ -134,7 +134,7 @@ static u32 wish_ask(const struct pdn_region *region)
 		if (!file_can_give(file, region->owner))
 			continue;
 		file->wanted = serial;
-		pdn_state_wish(&file->state, serial, region->length);
+		pdn_state_wish(&file->state, serial, region->length, wish->gpu_uuid);
 		wake_up_all(&file->wishes);
 		asked++;
 	}
@@ -167,7 +167,7 @@ static bool wish_is_answered(u32 serial, const struct pdn_owner *asker)
 
 void pdn_wish_begin(struct pdn_wish *wish)
 {
-	wish->serial = 0;
+	*wish = (struct pdn_wish){};
 	wish->given = atomic64_read(&given);
 }
 
@@ -181,7 +181,7 @@ int pdn_wish_wait(struct pdn_wish *wish, const struct pdn_region *region)
 		if (!reclaim_wait_ms)
 			return -ENOSPC;
 		wish->deadline = jiffies + msecs_to_jiffies(reclaim_wait_ms);
-		wish->serial = wish_ask(region);
+		wish->serial = wish_ask(wish, region);
 		if (!wish->serial)
 			return -ENOSPC;
 	}

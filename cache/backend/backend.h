@@ -116,8 +116,8 @@ void pdn_dmabuf_tell_none_left(void);
 
 void pdn_dmabuf_fork_child(void);
 
-/* Lock not held. Another process wants this much pin space. */
-PDN_EVENT(space_wanted, (uint64_t bytes));
+/* Lock not held. Another process wants this much pin space of a device; negative: of any. */
+PDN_EVENT(space_wanted, (uint64_t bytes, int device));
 
 /* In a forked child, after all pins have been abandoned. */
 void pdn_backend_kmod_fork_child(bool is_shared);

@@ -289,6 +289,7 @@ static int pin_whole(struct pdn_pin *pin, uint32_t flags)
 	pin->handle = what.region;
 	pin->word = what.state_offset / sizeof(uint32_t);
 	pin->word_value = what.state_value;
+	pdn_kmod_note_gpu(pin->device, what.gpu_uuid);
 	return 0;
 }
 
@@ -318,6 +319,7 @@ static int pin_each(struct pdn_pin *pin, uint32_t flags)
 		pin->handle = 0;
 		return error;
 	}
+	pdn_kmod_note_gpu(pin->device, what.gpu_uuid);
 	pin->word = WORD_OF_REVOCATIONS;
 	pin->word_value = revocations;
 	return 0;

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/ioctl.h>
 
 #include "cache/backend/backend.h"
@@ -15,21 +16,54 @@
 
 #include "kmod/pindown_ioctl.h"
 
-PDN_WEAK_EVENT(space_wanted, (uint64_t bytes));
+PDN_WEAK_EVENT(space_wanted, (uint64_t bytes, int device));
 
 static bool answering;
 static int wish_fd;
 static uint64_t wish_identity;
 static const struct pindown_state *wish_state;
 
-/* The kernel writes `wanted_bytes` before it raises `wanted`. */
+/*
+ * The devices' GPUs; zeroes: nothing has been pinned there. Each is stored once, or by two threads
+ * that store the same. Relaxed: half of one names no GPU, and then nothing is given this time.
+ */
+static uint64_t gpus[PDN_MAX_DEVICES][2];
+
+void pdn_kmod_note_gpu(int device, const uint8_t uuid[16])
+{
+	uint64_t halves[2];
+
+	if (device < 0 || device >= PDN_MAX_DEVICES)
+		return;
+	memcpy(halves, uuid, sizeof(halves));
+	for (unsigned i = 0; i < 2; i++)
+		if (__atomic_load_n(&gpus[device][i], __ATOMIC_RELAXED) != halves[i])
+			__atomic_store_n(&gpus[device][i], halves[i], __ATOMIC_RELAXED);
+}
+
+/* Regions of another GPU would help nobody. An older module does not say which it is. */
+static void give(uint64_t bytes, const uint64_t gpu[2])
+{
+	if (!gpu[0] && !gpu[1]) {
+		PDN_NOTIFY(space_wanted, bytes, -1);
+		return;
+	}
+	for (int i = 0; i < PDN_MAX_DEVICES; i++)
+		if (__atomic_load_n(&gpus[i][0], __ATOMIC_RELAXED) == gpu[0] &&
+		    __atomic_load_n(&gpus[i][1], __ATOMIC_RELAXED) == gpu[1])
+			PDN_NOTIFY(space_wanted, bytes, i);
+}
+
+/* The kernel writes what is wanted before it raises `wanted`. */
 static void answer_one(void)
 {
-	/* Acquire: pairs with the kernel's release, so that the bytes are those of this request. */
+	/* Acquire: pairs with the kernel's release, so that the rest is of this request. */
 	uint32_t wanted = __atomic_load_n(&wish_state->wanted, __ATOMIC_ACQUIRE);
 	struct pindown_answer answer = {.size = sizeof(answer), .wanted = wanted};
+	uint64_t gpu[2];
 
-	PDN_NOTIFY(space_wanted, __atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED));
+	memcpy(gpu, wish_state->wanted_gpu, sizeof(gpu));
+	give(__atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED), gpu);
 	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
 }
 

@@ -15,6 +15,9 @@ struct pindown_state;
  */
 void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state);
 
+/* A device's GPU, as the kernel names it in what it asks for. */
+void pdn_kmod_note_gpu(int device, const uint8_t uuid[16]);
+
 /* How long it sleeps at most. Tests have other values. */
 extern PDN_HIDDEN int pdn_wish_look_ms;
 

@@ -49,6 +49,8 @@ static void keeps(void *arg)
 		answer.wanted = __atomic_load_n(&state->wanted, __ATOMIC_ACQUIRE);
 		wanted = state->wanted_bytes;
 		check(wanted >= PAGE);
+		if (keeper->regions < 10) /* there was room to see which GPU it is */
+			check(!memcmp(state->wanted_gpu, pin[0].gpu_uuid, 16));
 		for (given = 0; keeper->gives && given < wanted && i < keeper->regions; i++) {
 			works(pdn_unpin(fd, pin[i].region));
 			given += PAGE;

@@ -31,3 +31,4 @@ SIZE(pindown_answer, 16);
 SIZE(pindown_state, 128);
 AT(pindown_state, wanted, 64);
 AT(pindown_state, wanted_bytes, 72);
+AT(pindown_state, wanted_gpu, 80);

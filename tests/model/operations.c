@@ -368,7 +368,7 @@ static void op_pins(const uint32_t n[])
 static void op_give_back(const uint32_t n[])
 {
 	attempt = (struct attempt){.on = true, .giving = true, .bytes = KIB(n[0])};
-	pdn_give_back(attempt.bytes);
+	pdn_give_back(attempt.bytes, -1);
 	AGREE(attempt.given >= attempt.bytes || !any_idle(-1), "less was unpinned than possible");
 	attempt.on = false;
 }

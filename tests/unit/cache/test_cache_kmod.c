@@ -599,6 +599,31 @@ START_TEST(a_child_starts_afresh)
 }
 END_TEST
 
+/* Both regions would be too little; the one of the other GPU stays. */
+START_TEST(a_wish_is_for_the_space_of_one_gpu)
+{
+	struct pindown_state state = {.wanted = 1, .wanted_bytes = GIB(1)};
+	bool told = false;
+	int id = pindown_subscribe(use_much_stack, &told);
+
+	state.wanted_gpu[0] = (uint8_t)(1 + _i);
+	for (int device = 0; device < 2; device++) {
+		fake_alloc_in(BASE + GIB(device), PART, FAKE_LINEAR, FAKE_CONTEXT, device, NULL);
+		get_and_put(BASE + GIB(device), PART);
+	}
+	ck_assert_int_eq(pipe(wish), 0);
+	pdn_wish_look_ms = 100;
+	pdn_kmod_answer_wishes(wish[0], pdn_descriptor_identity(wish[0]), &state);
+	ck_assert_int_eq(write(wish[1], "", 1), 1);
+	wait_until(__atomic_load_n(&told, __ATOMIC_ACQUIRE));
+	close(wish[1]);
+	wait_until(!thread_for_wishes()); /* it has given all that it gives */
+	ck_assert(is_cached(BASE + GIB(1 - _i), PART));
+	ck_assert(!is_cached(BASE + GIB(_i), PART));
+	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("cache: on the kernel module");
@@ -631,5 +656,6 @@ int main(void)
 	tcase_add_test(tc, a_program_that_closes_the_device);
 	tcase_add_test(tc, a_program_that_closes_the_device_in_a_wait);
 	tcase_add_test(tc, a_callback_in_the_thread_that_answers_wishes);
+	tcase_add_loop_test(tc, a_wish_is_for_the_space_of_one_gpu, 0, 2);
 	return run_suite(suite);
 }

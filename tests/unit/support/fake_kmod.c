@@ -178,6 +178,14 @@ static int refusal(const struct pindown_pin *call, unsigned at)
 	return EINTR;
 }
 
+/* The uuid of a GPU begins with 1 more than this. */
+static int device_at(uint64_t page)
+{
+	const struct memory *m = fake_find(page);
+
+	return m ? m->device : 0;
+}
+
 static int pin(struct pindown_pin *call, unsigned at)
 {
 	int error = refusal(call, at);
@@ -186,6 +194,7 @@ static int pin(struct pindown_pin *call, unsigned at)
 	if (error)
 		return error;
 	addresses[region] = call->address;
+	call->gpu_uuid[0] = (uint8_t)(1 + device_at(call->address));
 	return region ? 0 : EMFILE;
 }
 

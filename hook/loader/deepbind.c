@@ -45,7 +45,8 @@ struct walk {
 		ino_t inode;
 		char path[MAX_PATH];
 	} found[MAX_FILES];
-	char path[MAX_PATH]; /* the one that is being put together */
+	char path[MAX_PATH];	/* the one that is being put together */
+	char program[MAX_PATH]; /* the program's file, for $ORIGIN */
 };
 
 /* A copy of a part of a file: reading a mapped file that is truncated meanwhile would be SIGBUS. */
@@ -243,7 +244,9 @@ static bool expand(char *to, size_t size, const char *from, size_t length, const
 			      : !strncmp(from + i, "${ORIGIN}", 9) ? 9
 								   : 0;
 
-		if (word) {
+		if (word && !slash) {
+			return false; /* the file is not known */
+		} else if (word) {
 			written += snprintf(to + written, size - (size_t)written, "%.*s", folder,
 					    origin);
 			i += word;
@@ -415,13 +418,23 @@ static const char *runpath_of(const struct pdn_asker *asker)
 	return runpath ? asker->elf.string + runpath : NULL;
 }
 
+/* As the loader does it. Without /proc neither it nor this knows: "". */
+static const char *program(struct walk *walk)
+{
+	ssize_t length = readlink("/proc/self/exe", walk->program, MAX_PATH);
+
+	walk->program[length > 0 && length < (ssize_t)MAX_PATH ? length : 0] = 0;
+	return walk->program;
+}
+
 static bool any_matters(struct walk *walk, const char *file, const void *caller)
 {
 	struct pdn_asker asker;
 	enum answer found;
 
 	pdn_asker_find(&asker, caller);
-	found = look_for(walk, file, runpath_of(&asker), asker.map ? asker.map->l_name : "");
+	found = look_for(walk, file, runpath_of(&asker),
+			 asker.map && !asker.is_program ? asker.map->l_name : program(walk));
 	for (unsigned i = 0; found == TO_BE_SEEN && i < walk->count; i++)
 		if (matters(walk, walk->found[i].path))
 			found = MATTERS;

@@ -106,7 +106,7 @@ $(apps_bin)/libdeep.so: tests/apps/deep.c
 $(apps_bin)/plugin-deep.so: tests/apps/deep.c $(apps_bin)/libdeep.so
 	$(apps_link) -shared $^ -o $@ $(apps_libs) $(apps_here)
 $(apps_bin)/deep: tests/apps/deep.c
-	$(apps_link) -DDEEP_PROGRAM -rdynamic $< -o $@ $(apps_libs)
+	$(apps_link) -DDEEP_PROGRAM -rdynamic $< -o $@ $(apps_libs) $(apps_here)
 # It needs a library that needs another one, and so on.
 $(apps_bin)/plugin-deep-chain.so: tests/apps/deep.c $(apps_bin)/libdeep.so
 	before=libdeep.so; for i in {1..16}; do \

@@ -252,7 +252,12 @@ static inline bool pdn_succeeded(const struct call *call)
 	return call->result == CUDA_SUCCESS;
 }
 
-/* The guard stays up until the call has returned; a guard beyond PDN_CAUGHT_GUARDS ends at once. */
+/*
+ * The guard stays up until the call has returned. A call may end more memory than it has room for
+ * guards; one beyond PDN_CAUGHT_GUARDS ends at once. Its memory is guarded all the same: a thread's
+ * guard beyond PDN_GUARDS widens the last of its slots to all memory, and that slot stays so until
+ * the guard that filled it ends, which this call keeps.
+ */
 static inline void pdn_caught_guard(struct call *call, pdn_guard guard)
 {
 	if (call->guards < PDN_CAUGHT_GUARDS)

@@ -6,7 +6,11 @@
  * call. Fast code takes room, so only the calls that programs make often have it (entries.h).
  */
 #include "hook/cuda/actions.h"
+#include "cache/base/thread.h"
 #include "hook/hook.h"
+
+/* See pdn_caught_guard(): the guard in the last slot is this call's, or one around it. */
+_Static_assert(PDN_CAUGHT_GUARDS >= PDN_GUARDS, "a guard that is dropped has widened a slot");
 
 /* ---- the parts of a caught call ---------------------------------------------------------- */
 
@@ -197,6 +201,7 @@ struct traced {
 #define X(symbol, base, version, flavour, params, args, group, ...) \
 	PDN_OF_KIND(symbol, NO_CODE, NO_CODE, SELDOM)(symbol, params, args, __VA_ARGS__)
 #pragma GCC diagnostic push
+/* Each gets all parameters of its row, and most actions need a few of them. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "hook/cuda/entrypoints.def"
 #pragma GCC diagnostic pop
@@ -290,6 +295,7 @@ __attribute__((used, cold)) by_words *pdn_seldom(enum pdn_call row, void *real,
 #define X(symbol, base, version, flavour, params, args, ...) \
 	PDN_OF_KIND(symbol, CHECK, NO_CODE, CHECK)(symbol, params, args)
 #pragma GCC diagnostic push
+/* The parameters are looked at by the compiler alone. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #include "hook/cuda/entrypoints.def"
 #pragma GCC diagnostic pop

@@ -414,7 +414,7 @@ static void add_import(uint32_t record, const void *by, const void *caller)
 	pdn_foreign_at(record)->imports++;
 }
 
-void pdn_export_imported_at(int fd, const void *by, const void *caller)
+void pdn_export_imported(int fd, const void *by, const void *caller)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;

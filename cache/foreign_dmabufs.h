@@ -77,11 +77,7 @@ void pdn_export_close(int fd);
  * `by` has imported the buffer that fd stands for, and holds it until it lets go. The trace names
  * the caller if the memory ends before that; NULL: it is not known.
  */
-void pdn_export_imported_at(int fd, const void *by, const void *caller);
-static inline void pdn_export_imported(int fd, const void *by)
-{
-	pdn_export_imported_at(fd, by, NULL);
-}
+void pdn_export_imported(int fd, const void *by, const void *caller);
 void pdn_export_let_go(const void *by);
 
 /* False: the scope ends no memory of any of them. Costs little. */

@@ -309,7 +309,7 @@ static struct ibv_mr *make_as_asked(enum road road, const struct making *making)
 	else
 		errno = ENOSYS;
 	if (mr && making->by_dmabuf)
-		pdn_export_imported_at(making->exact.fd, mr, making->what.caller);
+		pdn_export_imported(making->exact.fd, mr, making->what.caller);
 	return mr;
 }
 
@@ -498,7 +498,7 @@ static PDN_RARE struct mlx5dv_devx_umem *make_umem(enum road road, enum pdn_verb
 			umem = make_umem_as_asked(road, verb, context, in);
 		}
 		if (umem && exact.maker == PDN_UMEM_BY_DMABUF)
-			pdn_export_imported_at(exact.fd, umem, caller);
+			pdn_export_imported(exact.fd, umem, caller);
 	}
 	if (!umem && !asked && may_be_gpu_umem(in, true)) {
 		umem = pdn_verbs_register_umem(&exact);

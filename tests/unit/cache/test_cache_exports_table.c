@@ -35,7 +35,7 @@ START_TEST(one_file_exported_and_closed_without_end)
 	for (unsigned i = 0; i < 5000; i++)
 		export_again(fd);
 	ck_assert_uint_le(pdn_foreign_count(), 2);
-	pdn_export_imported(fd, &by);
+	pdn_export_imported(fd, &by, NULL);
 	again = dup(fd);
 	export_as(again, BASE, SIZE);
 	ck_assert_uint_le(pdn_foreign_count(), 3);
@@ -170,7 +170,7 @@ START_TEST(closed_ones_are_forgotten_as_their_number_grows)
 	duplicate = dup(fd);
 	close(fd);
 	fd = export_new(BASE + 2 * SIZE);
-	pdn_export_imported(fd, &by);
+	pdn_export_imported(fd, &by, NULL);
 	close(fd);
 	before = open_descriptors();
 	for (unsigned i = 0; i < 20000; i++) {

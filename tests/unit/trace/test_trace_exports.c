@@ -108,11 +108,11 @@ START_TEST(an_import_counts_until_it_lets_go)
 	int fd = a_buffer(), other = a_buffer(), by[2];
 
 	pdn_trace_open();
-	pdn_export_imported(fd, &by[0]); /* a descriptor that is not known */
+	pdn_export_imported(fd, &by[0], NULL); /* a descriptor that is not known */
 	export_at(BASE, fd);
 	export_at(BASE + SIZE, other);
-	pdn_export_imported(fd, &by[0]);
-	pdn_export_imported(other, &by[1]);
+	pdn_export_imported(fd, &by[0], NULL);
+	pdn_export_imported(other, &by[1], NULL);
 	close(fd);
 	close(other);
 	pdn_export_let_go(&by[1]);
@@ -132,9 +132,9 @@ START_TEST(each_import_is_named_with_its_caller)
 
 	pdn_trace_open();
 	export_at(BASE, fd);
-	pdn_export_imported_at(fd, &by[0], __builtin_return_address(0));
-	pdn_export_imported_at(fd, &by[1], __builtin_return_address(0));
-	pdn_export_imported(fd, &by[2]);
+	pdn_export_imported(fd, &by[0], __builtin_return_address(0));
+	pdn_export_imported(fd, &by[1], __builtin_return_address(0));
+	pdn_export_imported(fd, &by[2], NULL);
 	pdn_export_let_go(&by[1]);
 	close(fd);
 	end(BASE, 0);
@@ -164,7 +164,7 @@ START_TEST(the_free_of_an_import_has_a_stack)
 	setenv("PINDOWN_TRACE_STACKS", "0", 1);
 	pdn_trace_open();
 	export_at(BASE, fd);
-	pdn_export_imported(fd, &by);
+	pdn_export_imported(fd, &by, NULL);
 	close(fd);
 	end(BASE, 0);
 	outlived(1, BASE, PDN_TRACE_IMPORTED);
@@ -181,7 +181,7 @@ START_TEST(both_are_said)
 
 	pdn_trace_open();
 	export_at(BASE, fd);
-	pdn_export_imported(fd, &by);
+	pdn_export_imported(fd, &by, NULL);
 	end(BASE - SIZE, 4 * SIZE);
 	outlived(1, BASE, PDN_TRACE_IN_USE | PDN_TRACE_IMPORTED);
 }

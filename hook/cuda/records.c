@@ -33,11 +33,11 @@ static void *map(size_t bytes)
  * Before a table is used. In a forked child it is made empty: another thread may have been halfway
  * through a change of it. Its memory is left; the child of a CUDA program execs or exits soon.
  */
-static void lock(struct pdn_table *table)
+static void lock(struct pdn_records *table)
 {
 	pdn_lock_one(PDN_LOCK_RECORDS);
 	if (table->forks != forks)
-		*table = (struct pdn_table){.forks = forks};
+		*table = (struct pdn_records){.forks = forks};
 }
 
 static void unlock(void)
@@ -52,7 +52,7 @@ static size_t bytes_of_chains(unsigned bits)
 	return sizeof(uint32_t) << bits;
 }
 
-static bool make_chains(struct pdn_table *table)
+static bool make_chains(struct pdn_records *table)
 {
 	if (!table->chains) {
 		table->chains = map(bytes_of_chains(FIRST_BITS));
@@ -65,7 +65,7 @@ static bool make_chains(struct pdn_table *table)
  * Only of a table with chains. The number is that of the upper bits, so that with twice as many
  * chains each one becomes two that are side by side.
  */
-static uint32_t *chain_of(const struct pdn_table *table, uint64_t key)
+static uint32_t *chain_of(const struct pdn_records *table, uint64_t key)
 {
 	uint64_t mixed = key * 0x9e3779b97f4a7c15u;
 
@@ -73,7 +73,7 @@ static uint32_t *chain_of(const struct pdn_table *table, uint64_t key)
 }
 
 /* Keeps the order of the old chain: a caller of pdn_record_get() may be counting. */
-static void move_to_new_chains(struct pdn_table *table, uint32_t number)
+static void move_to_new_chains(struct pdn_records *table, uint32_t number)
 {
 	for (uint32_t next; number; number = next) {
 		struct pdn_slot *slot = &table->slots[number - 1];
@@ -88,7 +88,7 @@ static void move_to_new_chains(struct pdn_table *table, uint32_t number)
 }
 
 /* Keeps chains short. Without memory for it they get longer. */
-static void double_chains(struct pdn_table *table)
+static void double_chains(struct pdn_records *table)
 {
 	uint32_t *old = table->chains, *more = map(bytes_of_chains(table->chain_bits + 1));
 	int error = errno;
@@ -105,7 +105,7 @@ static void double_chains(struct pdn_table *table)
 
 /* ---- slots; lock held ------------------------------------------------------------------------ */
 
-static bool grow(struct pdn_table *table)
+static bool grow(struct pdn_records *table)
 {
 	uint32_t more = table->capacity ? table->capacity * 2 : 4096 / sizeof(struct pdn_slot);
 	int error = errno;
@@ -126,7 +126,7 @@ static bool grow(struct pdn_table *table)
 }
 
 /* Index + 1 of a slot that the caller fills, or 0: no memory. */
-static uint32_t take_slot(struct pdn_table *table)
+static uint32_t take_slot(struct pdn_records *table)
 {
 	uint32_t number = table->unused;
 
@@ -142,7 +142,7 @@ static uint32_t take_slot(struct pdn_table *table)
 /* ---- records; lock held ---------------------------------------------------------------------- */
 
 /* The first record of this key in the chain from `number` on, or NULL. */
-static struct pdn_slot *first_from(const struct pdn_table *table, uint32_t number, uint64_t key)
+static struct pdn_slot *first_from(const struct pdn_records *table, uint32_t number, uint64_t key)
 {
 	for (; number; number = table->slots[number - 1].next)
 		if (table->slots[number - 1].member[KEY] == key)
@@ -150,12 +150,12 @@ static struct pdn_slot *first_from(const struct pdn_table *table, uint32_t numbe
 	return NULL;
 }
 
-static struct pdn_slot *first(const struct pdn_table *table, uint64_t key)
+static struct pdn_slot *first(const struct pdn_records *table, uint64_t key)
 {
 	return table->chains ? first_from(table, *chain_of(table, key), key) : NULL;
 }
 
-static struct pdn_slot *next_of(const struct pdn_table *table, const struct pdn_slot *slot)
+static struct pdn_slot *next_of(const struct pdn_records *table, const struct pdn_slot *slot)
 {
 	return first_from(table, slot->next, slot->member[KEY]);
 }
@@ -170,7 +170,7 @@ static uint64_t member_of(const void *record, unsigned which)
 }
 
 /* False: no memory for it. */
-static bool add(struct pdn_table *table, const void *record, size_t size)
+static bool add(struct pdn_records *table, const void *record, size_t size)
 {
 	uint32_t number = make_chains(table) ? take_slot(table) : 0, *chain;
 	struct pdn_slot *slot;
@@ -188,7 +188,7 @@ static bool add(struct pdn_table *table, const void *record, size_t size)
 }
 
 /* All of a key; those with this second member only, unless it is NULL. Returns how many. */
-static unsigned remove_from(struct pdn_table *table, uint64_t key, const uint64_t *second)
+static unsigned remove_from(struct pdn_records *table, uint64_t key, const uint64_t *second)
 {
 	uint32_t *link = table->chains ? chain_of(table, key) : NULL;
 	unsigned count = 0;
@@ -212,7 +212,7 @@ static unsigned remove_from(struct pdn_table *table, uint64_t key, const uint64_
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-bool pdn_table_add(struct pdn_table *table, const void *record, size_t size)
+bool pdn_records_add(struct pdn_records *table, const void *record, size_t size)
 {
 	const struct pdn_slot *slot;
 	bool added;
@@ -226,7 +226,7 @@ bool pdn_table_add(struct pdn_table *table, const void *record, size_t size)
 	return added;
 }
 
-void pdn_table_replace(struct pdn_table *table, const void *record, size_t size)
+void pdn_records_replace(struct pdn_records *table, const void *record, size_t size)
 {
 	lock(table);
 	remove_from(table, member_of(record, KEY), NULL);
@@ -234,8 +234,8 @@ void pdn_table_replace(struct pdn_table *table, const void *record, size_t size)
 	unlock();
 }
 
-unsigned pdn_table_get(struct pdn_table *table, uint64_t key, unsigned skip, void *out, size_t size,
-		       unsigned room)
+unsigned pdn_records_get(struct pdn_records *table, uint64_t key, unsigned skip, void *out,
+			 size_t size, unsigned room)
 {
 	const struct pdn_slot *slot;
 	unsigned count = 0;
@@ -251,7 +251,7 @@ unsigned pdn_table_get(struct pdn_table *table, uint64_t key, unsigned skip, voi
 	return count;
 }
 
-unsigned pdn_table_remove(struct pdn_table *table, uint64_t key)
+unsigned pdn_records_remove(struct pdn_records *table, uint64_t key)
 {
 	unsigned count;
 
@@ -261,7 +261,7 @@ unsigned pdn_table_remove(struct pdn_table *table, uint64_t key)
 	return count;
 }
 
-unsigned pdn_table_remove_one(struct pdn_table *table, uint64_t key, uint64_t second)
+unsigned pdn_records_remove_one(struct pdn_records *table, uint64_t key, uint64_t second)
 {
 	unsigned count;
 
@@ -311,13 +311,13 @@ void pdn_count_end(struct pdn_counts *counts, uint64_t key)
 
 void pdn_count_set(struct pdn_counts *counts, uint64_t key, int64_t count)
 {
-	pdn_table_replace(&counts->table, &(struct pdn_count){.key = key, .count = count},
-			  sizeof(struct pdn_count));
+	pdn_records_replace(&counts->table, &(struct pdn_count){.key = key, .count = count},
+			    sizeof(struct pdn_count));
 }
 
 void pdn_count_remove(struct pdn_counts *counts, uint64_t key)
 {
-	pdn_table_remove(&counts->table, key);
+	pdn_records_remove(&counts->table, key);
 }
 
 void pdn_records_fork_child(void)

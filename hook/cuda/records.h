@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* All zero: an empty table. */
-struct pdn_table {
+struct pdn_records {
 	struct pdn_slot *slots;
 	uint32_t capacity, used, alive;
 	uint32_t unused;  /* index + 1 of the first slot that was given back */
@@ -32,7 +32,7 @@ struct pdn_table {
  */
 #define PDN_TABLE(type)                                                                \
 	union {                                                                        \
-		struct pdn_table table;                                                \
+		struct pdn_records table;                                              \
 		type *record;                                                          \
 		_Static_assert(sizeof(type) == 16 || sizeof(type) == 24, "see above"); \
 	}
@@ -40,28 +40,28 @@ struct pdn_table {
 
 /* Add *given unless the table has one with the same first two members. True: it is new. */
 #define pdn_record_add(of, given) \
-	pdn_table_add(&(of)->table, PDN_OF_TABLE(of, given), sizeof(*(given)))
+	pdn_records_add(&(of)->table, PDN_OF_TABLE(of, given), sizeof(*(given)))
 
 /* Make *given the only record of its key. */
 #define pdn_record_replace(of, given) \
-	pdn_table_replace(&(of)->table, PDN_OF_TABLE(of, given), sizeof(*(given)))
+	pdn_records_replace(&(of)->table, PDN_OF_TABLE(of, given), sizeof(*(given)))
 
 /* Copy up to `room` records of this key, after the first `skip` ones; returns how many. */
 #define pdn_record_get(of, key, skip, out, room) \
-	pdn_table_get(&(of)->table, key, skip, PDN_OF_TABLE(of, out), sizeof(*(out)), room)
+	pdn_records_get(&(of)->table, key, skip, PDN_OF_TABLE(of, out), sizeof(*(out)), room)
 
 /* Remove all records of this key; returns how many there were. */
-#define pdn_record_remove(of, key) pdn_table_remove(&(of)->table, key)
+#define pdn_record_remove(of, key) pdn_records_remove(&(of)->table, key)
 
 /* Remove the record with these first two members; returns how many there were, 0 or 1. */
-#define pdn_record_remove_one(of, key, second) pdn_table_remove_one(&(of)->table, key, second)
+#define pdn_record_remove_one(of, key, second) pdn_records_remove_one(&(of)->table, key, second)
 
-bool pdn_table_add(struct pdn_table *table, const void *record, size_t size);
-void pdn_table_replace(struct pdn_table *table, const void *record, size_t size);
-unsigned pdn_table_get(struct pdn_table *table, uint64_t key, unsigned skip, void *out, size_t size,
-		       unsigned room);
-unsigned pdn_table_remove(struct pdn_table *table, uint64_t key);
-unsigned pdn_table_remove_one(struct pdn_table *table, uint64_t key, uint64_t second);
+bool pdn_records_add(struct pdn_records *table, const void *record, size_t size);
+void pdn_records_replace(struct pdn_records *table, const void *record, size_t size);
+unsigned pdn_records_get(struct pdn_records *table, uint64_t key, unsigned skip, void *out,
+			 size_t size, unsigned room);
+unsigned pdn_records_remove(struct pdn_records *table, uint64_t key);
+unsigned pdn_records_remove_one(struct pdn_records *table, uint64_t key, uint64_t second);
 
 /* A table of counts, one for each key. */
 struct pdn_count {
@@ -69,7 +69,7 @@ struct pdn_count {
 	int64_t count;
 };
 struct pdn_counts {
-	struct pdn_table table;
+	struct pdn_records table;
 };
 #define PDN_NOT_COUNTED INT64_MIN
 

@@ -142,7 +142,7 @@ static bool same_at_random(void)
 
 /* ---- how long a search takes ----------------------------------------------------------------- */
 
-static unsigned longest_chain(const struct pdn_table *table)
+static unsigned longest_chain(const struct pdn_records *table)
 {
 	unsigned longest = 0;
 

@@ -23,6 +23,7 @@
 #include "kmod/pindown_ioctl.h"
 #include "tests/unit/support/asleep.h"
 #include "tests/unit/support/fork_test.h"
+#include "tests/unit/support/sanitizers.h"
 
 /* ---- one region of several pins ---- */
 
@@ -651,7 +652,9 @@ int main(void)
 	tc = suite_case(suite, "what the process does itself", begin_kmod, end_kmod);
 	tcase_add_test(tc, a_child_starts_afresh);
 	tcase_add_test(tc, a_child_does_not_keep_the_device_open);
-	tcase_add_test(tc, a_child_has_a_thread_of_its_own_for_wishes);
+	/* ThreadSanitizer ends a child of several threads that starts one. */
+	if (!UNDER_TSAN)
+		tcase_add_test(tc, a_child_has_a_thread_of_its_own_for_wishes);
 	tc = suite_case(suite, "what the process does itself, auto", begin_auto, end_kmod);
 	tcase_add_test(tc, a_program_that_closes_the_device);
 	tcase_add_test(tc, a_program_that_closes_the_device_in_a_wait);

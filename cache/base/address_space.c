@@ -62,7 +62,10 @@ static void *map_somewhere(size_t bytes, int protection)
 	return mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-/* One page is unlocked, and then grows: none of it counts as locked. */
+/*
+ * Maps one page and unlocks it. When that mapping grows, the kernel does not lock what is added,
+ * and compares nothing with the limit.
+ */
 static void *map_unlocked(size_t bytes, int protection)
 {
 	void *page = map_somewhere(pdn_page_size(), protection), *all = MAP_FAILED;

@@ -70,11 +70,11 @@ uint64_t pdn_descriptor_identity(int fd)
 }
 
 /*
- * What is opened here is open there only if both are one table. kcmp() would tell as well, but it
- * is refused in many containers, and a filter of system calls may kill a process that makes a rare
- * one. Where the parent's /proc can't be read the answer is no. Then a child leaves none of its
- * parent's memory pinned; a parent whose table is shared all the same is treated as one that has
- * closed its descriptors itself: it pins anew.
+ * A file that is opened here is open in the parent, too, only if both have one table. kcmp() would
+ * tell as well, but many containers refuse it, and a filter of system calls may kill a process for
+ * a call that is rare. If the parent's /proc can't be read, the answer is no, and the child closes
+ * the descriptors of its parent's pins. If the table is shared all the same, they are then closed
+ * in the parent as well, which notices that as if the program had closed them, and pins again.
  */
 bool pdn_descriptors_are_shared(void)
 {

@@ -29,8 +29,9 @@ void pdn_lock(void);
 void pdn_unlock(void);
 
 /*
- * A look at all records of a table lets go of the lock after so many, and goes on with the next:
- * other threads wait no longer for it, however many there were. Tests have fewer.
+ * Who looks at all records of a table lets go of the lock after so many of them, and takes it again
+ * for the next ones. So other threads wait for a bounded time, however many records there are.
+ * Tests set a smaller number.
  */
 extern __attribute__((visibility("hidden"))) uint32_t pdn_looks_per_lock;
 

@@ -65,7 +65,10 @@ bool pdn_logging(enum pdn_log_level level)
 	return level <= pdn_config()->log;
 }
 
-/* What was standard error then. Zeroes: it was closed, or nobody has looked. */
+/*
+ * The file that was standard error when the library was loaded. Zeroes: standard error was closed
+ * then, or the library is part of a program and was not loaded.
+ */
 static PDN_AT_LOAD struct {
 	dev_t device;
 	ino_t inode;

@@ -190,11 +190,7 @@ static int descriptor(struct stat *status)
 
 /* ---- space ------------------------------------------------------------------------------- */
 
-/*
- * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. The caller has blocked
- * the signal; it is consumed here, so that the program never sees it. One that was pending before
- * is the program's own.
- */
+/* Before a write: a SIGXFSZ that is pending now is the program's own. */
 static bool signal_is_pending(void)
 {
 	sigset_t set;
@@ -202,6 +198,10 @@ static bool signal_is_pending(void)
 	return sigpending(&set) == 0 && sigismember(&set, SIGXFSZ);
 }
 
+/*
+ * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. The caller has blocked
+ * the signal; it is consumed here, so that the program never sees it.
+ */
 static void consume_signal(void)
 {
 	static const struct timespec now;

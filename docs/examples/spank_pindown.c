@@ -78,7 +78,7 @@ static int set_preload(spank_t spank)
 
 	if (spank_getenv(spank, "LD_PRELOAD", before, sizeof(before)) == ESPANK_NOSPACE)
 		return ESPANK_NOSPACE;
-	/* What the loader takes for the end of a name. */
+	/* The loader separates names by these two characters. */
 	for (one = strtok_r(before, ": ", &rest); one; one = strtok_r(NULL, ": ", &rest)) {
 		if (strcmp(one, library) == 0) {
 			found = true;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cache/base/address_space.h"
 #include "cache/base/lock.h"
 #include "hook/cuda/records.h"
 
@@ -22,11 +23,7 @@ static unsigned forks;
 
 static void *map(size_t bytes)
 {
-	int error = errno;
-	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	errno = error;
-	return at == MAP_FAILED ? NULL : at;
+	return pdn_map(bytes, PROT_READ | PROT_WRITE);
 }
 
 /*

@@ -105,10 +105,8 @@ static bool reserve(void)
 
 		if (bytes > share && n > MIN_RECORDS)
 			continue;
-		p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-			 0);
-
-		if (p == MAP_FAILED)
+		p = pdn_map(bytes, PROT_NONE);
+		if (!p)
 			continue;
 		madvise(p, bytes, MADV_DONTDUMP);
 		capacity = n;

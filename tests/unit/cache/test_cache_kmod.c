@@ -431,7 +431,7 @@ static void has_no_area(void *words)
 	const uint32_t *area = words;
 
 	EXPECT(mappings_of_the_area() == 1);
-	EXPECT(area[0] == PINDOWN_ABI); /* what was about to read it does so */
+	EXPECT(area[0] == PINDOWN_ABI); /* it is still readable */
 	for (unsigned n = 1; n <= PARTS; n++)
 		EXPECT(area[sizeof(struct pindown_state) / sizeof(*area) + n] == 0);
 	uses_the_cache(NULL);

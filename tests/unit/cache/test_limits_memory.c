@@ -248,7 +248,7 @@ static void may_not_lock_more(uint64_t bytes)
 	ck_assert_int_eq(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
 }
 
-/* A program that locks all of its memory: the tables take none of what it may lock. */
+/* In a program that locks all of its memory, the tables do not count as locked. */
 START_TEST(a_program_that_locks_its_memory)
 {
 	static const uint64_t limits[] = {MIB(1), MIB(8)};

@@ -161,6 +161,17 @@ void pdn_account_lost_race(void)
 	process_changed();
 }
 
+void pdn_account_retired(void)
+{
+	process_changed();
+}
+
+void pdn_account_left_to_card(void)
+{
+	pdn_counts.left_to_card++;
+	process_changed();
+}
+
 void pdn_account_trust(void)
 {
 	process_changed();

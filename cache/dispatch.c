@@ -42,14 +42,14 @@ static void tell(const struct pindown_region *region, bool in_use)
  * Notify everyone who built something on the region or asked to hear of its end. They may call
  * back.
  */
-static void tell_all(uint32_t number, const char *missed, bool in_use)
+static void tell_all(uint32_t number, const struct pdn_victims *victims, bool in_use)
 {
 	if (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_MISSED)
-		pdn_tell_of_miss(&pdn_regions[number], missed);
+		pdn_tell_of_miss(&pdn_regions[number], victims->missed);
 	if (!pdn_region_is_abandoned(number))
 		tell(&pdn_regions[number], in_use);
 	if (pdn_objects_any(number) && !pdn_region_is_abandoned(number))
-		pdn_objects_end(number);
+		pdn_objects_end(number, victims->scope);
 }
 
 /* Nobody but a trace can want to hear of the end of any region that this thread has ended. */
@@ -76,7 +76,7 @@ static bool ends_in_company(struct pdn_victims *victims, uint32_t number,
 	/* A callback may wait for a free in another thread, which may wait for a dying region. */
 	if (in_use || pdn_has_subscribers() || pdn_objects_any(number))
 		pdn_unpinned_give_back(victims, unpinned);
-	tell_all(number, victims->missed, in_use);
+	tell_all(number, victims, in_use);
 	if (pdn_region_is_abandoned(number))
 		return true;
 	if (in_use)

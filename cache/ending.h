@@ -31,6 +31,7 @@ struct pdn_victims {
 	 * end of a sentence; NULL: they were noticed in time. Volatile regions are not counted so.
 	 */
 	const char *missed;
+	const struct pdn_scope *scope; /* whose end ends them; NULL: none, each ends by itself */
 	bool are_replaced; /* by a region that reaches over them: no eviction for lack of room */
 };
 

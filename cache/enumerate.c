@@ -32,7 +32,7 @@ static bool describe_region(uint32_t number, struct pindown_region_info *info)
 		.device = region->device,
 		.is_volatile = pdn_region_is_volatile(region),
 		.is_live = state != PDN_KEPT,
-		.in_use = pdn_region_in_use(number) || pdn_objects_hold(number, 0),
+		.in_use = pdn_region_in_use(number) || pdn_objects_hold(number),
 	};
 	return true;
 }

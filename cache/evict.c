@@ -47,7 +47,7 @@ static bool is_there(uint32_t number, int place)
 /* As far as can be told without a barrier; pdn_victims_add_idle() makes sure. */
 static bool is_held(uint32_t number)
 {
-	return pdn_region_in_use(number) || pdn_objects_hold(number, PINDOWN_REASON_EVICTED);
+	return pdn_region_in_use(number) || pdn_objects_hold(number);
 }
 
 static bool can_go(uint32_t number, int place)

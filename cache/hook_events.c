@@ -18,6 +18,7 @@
 #include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/replaced.h"
+#include "cache/retired.h"
 #include "cache/volatile.h"
 #include "cache/windows.h"
 #include "cache/hook_events.h"
@@ -113,49 +114,64 @@ static uint64_t known_end(uint64_t begin, struct pdn_hint hint)
 	return pdn_index_unchanged(hint.seq) ? end : begin;
 }
 
+/*
+ * Why a range ends, and a bit for the calls after which its address may be retired: these functions
+ * have registers for no more arguments.
+ */
+#define FREED_BY_CU_MEM_FREE 0x100
+#define REASON_OF(why)	     ((enum pindown_reason)((why) & ~FREED_BY_CU_MEM_FREE))
+
+static bool may_retire(unsigned why)
+{
+	return why & FREED_BY_CU_MEM_FREE && pdn_any_object_ever() && pdn_retire_possible();
+}
+
 /* The index has had `hint` at `begin`. */
 static pdn_guard __attribute__((noinline))
-end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, enum pindown_reason reason,
-	       pdn_guard guard)
+end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why, pdn_guard guard)
 {
+	bool retires = may_retire(why);
+
 	if (begin == end) {
 		end = known_end(begin, hint);
 		pdn_guard_reaches(guard, end);
 	}
-	end_slow(&(struct pdn_scope){.kind = PDN_GUARD_RANGE, .begin = begin, .end = end}, hint,
-		 reason);
-	return guard;
+	end_slow(
+		&(struct pdn_scope){
+			.kind = PDN_GUARD_RANGE, .begin = begin, .end = end, .retires = retires},
+		hint, REASON_OF(why));
+	return retires && pdn_retired_any_pending() ? guard | PDN_GUARD_RETIRES : guard;
 }
 
 /* The same, where nobody has looked at the index, or it has changed since. */
 static pdn_guard __attribute__((noinline))
-end_range_anew(uint64_t begin, uint64_t end, enum pindown_reason reason, pdn_guard guard)
+end_range_anew(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
 {
-	return end_range_slow(begin, end, pdn_index_hint(begin), reason, guard);
+	return end_range_slow(begin, end, pdn_index_hint(begin), why, guard);
 }
 
 /* The index has this in the page, which need not hold addr. */
-static pdn_guard __attribute__((noinline)) end_if_found(uint64_t addr, uint32_t found, uint64_t seq,
-							enum pindown_reason reason, pdn_guard guard)
+static pdn_guard __attribute__((noinline))
+end_if_found(uint64_t addr, uint32_t found, uint64_t seq, unsigned why, pdn_guard guard)
 {
 	uint32_t number = pdn_index_choose(found, addr);
 	struct pdn_hint hint = {.seq = seq, .number = found & PDN_SHARED_TAG ? 0 : found};
 
 	if ((number && pdn_region_holds(&pdn_regions[number], addr, 1)) ||
 	    !pdn_index_unchanged(seq))
-		return end_range_slow(addr, addr, hint, reason, guard);
+		return end_range_slow(addr, addr, hint, why, guard);
 	return guard;
 }
 
 /* Something may be pending: is it, or any region, in [begin, end)? */
 static pdn_guard __attribute__((noinline))
-end_if_any(uint64_t begin, uint64_t end, enum pindown_reason reason, pdn_guard guard)
+end_if_any(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
 {
-	return nothing_in(begin, end) ? guard : end_range_anew(begin, end, reason, guard);
+	return nothing_in(begin, end) ? guard : end_range_anew(begin, end, why, guard);
 }
 
 static pdn_guard __attribute__((noinline))
-end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
+end_otherwise(uint64_t addr, uint64_t length, unsigned why)
 {
 	uint64_t end = addr + length < addr ? ~0ull : addr + length;
 	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = end};
@@ -164,12 +180,12 @@ end_otherwise(uint64_t addr, uint64_t length, enum pindown_reason reason)
 	PDN_POINT(FREE_GUARDED, addr);
 	/* Objects on a region that was replaced by another one do not depend on the index. */
 	if (pdn_awaits_reuse())
-		return end_range_anew(addr, end, reason, guard);
-	return end_if_any(addr, end, reason, guard);
+		return end_range_anew(addr, end, why, guard);
+	return end_if_any(addr, end, why, guard);
 }
 
 /* All calls are tail calls: the compiler has no registers to save for them. */
-static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
+static inline pdn_guard end_holder_of(uint64_t addr, unsigned why)
 {
 	struct pdn_thread *self = pdn_self_tls;
 	uint64_t seq;
@@ -177,27 +193,31 @@ static inline pdn_guard end_holder_of(uint64_t addr, enum pindown_reason reason)
 	pdn_guard guard;
 
 	if (!pdn_guard_has_slot(self))
-		return end_otherwise(addr, 0, reason);
+		return end_otherwise(addr, 0, why);
 	guard = pdn_guard_fill(self, PDN_GUARD_RANGE, addr, addr, 0);
 	PDN_POINT(FREE_GUARDED, addr);
 	seq = pdn_index_read_begin();
 	if (__builtin_expect(any_pending(), 0))
-		return end_if_any(addr, addr, reason, guard);
+		return end_if_any(addr, addr, why, guard);
 	PDN_POINT(FREE_LOOKING, addr);
 	found = pdn_index_peek(addr);
 	if (found)
-		return end_if_found(addr, found, seq, reason, guard);
+		return end_if_found(addr, found, seq, why, guard);
 	if (__builtin_expect(!pdn_index_unchanged(seq), 0))
-		return end_range_anew(addr, addr, reason, guard);
+		return end_range_anew(addr, addr, why, guard);
 	return guard;
 }
 
-/* The most frequent of all comes first. */
 pdn_guard pdn_end_range(uint64_t addr, uint64_t length)
 {
 	if (length)
 		return end_otherwise(addr, length, PINDOWN_REASON_FREED);
 	return end_holder_of(addr, PINDOWN_REASON_FREED);
+}
+
+pdn_guard pdn_end_allocation(uint64_t addr)
+{
+	return end_holder_of(addr, PINDOWN_REASON_FREED | FREED_BY_CU_MEM_FREE);
 }
 
 pdn_guard pdn_end_in_order(uint64_t addr)

@@ -25,9 +25,16 @@
  * free something else).
  */
 typedef unsigned pdn_guard;
+#define PDN_GUARD_RETIRES 0x40000000u /* a bit: pdn_ended() has an address to reserve */
 
 /* The allocation that holds addr ends (length 0), or all that overlap [addr, addr + length) do. */
 pdn_guard pdn_end_range(uint64_t addr, uint64_t length);
+
+/*
+ * The same of the allocation that begins at addr, which the program frees with cuMemFree: also
+ * registrations that the program holds end, if PINDOWN_HELD says so (retired.h).
+ */
+pdn_guard pdn_end_allocation(uint64_t addr);
 
 /*
  * The allocation that holds addr ends in stream order (cuMemFreeAsync, a graph's launch): no lookup
@@ -73,6 +80,9 @@ void pdn_recheck(void *pool);
  */
 void pdn_drop_idle_of(int consumer, uint64_t owner);
 
+struct pindown_key;
+struct pindown_object;
+
 /*
  * A registration that the program has, and that holds a consumer's object: for the trace, which
  * names it when its memory ends.
@@ -96,7 +106,16 @@ struct pdn_holder_search {
  * meanwhile.
  */
 typedef void pdn_consumer_holders_function(const struct pdn_holder_search *search);
-void pdn_consumer_holders(int consumer, pdn_consumer_holders_function *holders);
+
+/*
+ * May an object, which was just made, end while the program holds registrations by it, if the
+ * address of the memory is retired? Then a late use of these must reach no other memory, and they
+ * must stay readable, so that the program can drop them. Runs without a lock.
+ */
+typedef bool pdn_consumer_may_retire_function(const struct pindown_key *key, const void *data);
+
+void pdn_consumer_holders(int consumer, pdn_consumer_holders_function *holders,
+			  pdn_consumer_may_retire_function *may_retire);
 
 /* Around fork(): to be called from pthread_atfork handlers, and in the child of _Fork(). */
 void pdn_fork_prepare(void);

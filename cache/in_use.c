@@ -16,7 +16,7 @@ void pdn_victims_split_some(struct pdn_victims *victims)
 	pdn_let_hits_pass(victims->first);
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = victims->first; n; n = pdn_regions[n].victim)
-		pdn_keep_if(pdn_columns_any(&held, n) || pdn_objects_keep(n), victims, n);
+		pdn_keep_if(pdn_columns_any(&held, n) || pdn_objects_hold(n), victims, n);
 }
 
 /*
@@ -39,7 +39,7 @@ pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates, enum pind
 	pdn_columns_of(&held, pdn_holds);
 	for (uint32_t n = candidates, next; n; n = next) {
 		next = pdn_regions[n].victim;
-		if (pdn_columns_any(&held, n) || pdn_objects_keep(n))
+		if (pdn_columns_any(&held, n) || pdn_objects_hold(n))
 			pdn_region_set_checked(n, pdn_regions[n].flags);
 		else
 			pdn_sweep_add(&sweep, n);

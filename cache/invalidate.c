@@ -19,6 +19,7 @@
 #include "cache/race.h"
 #include "cache/region.h"
 #include "cache/replaced.h"
+#include "cache/retired.h"
 
 /*
  * Other threads may be asking the driver about this memory, or be pinning it, and have been told to
@@ -95,12 +96,12 @@ static inline bool is_all(uint32_t number, const struct pdn_scope *scope)
 static int __attribute__((noinline))
 end_one(uint32_t number, const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	struct pdn_victims victims = {0};
+	struct pdn_victims victims = {.scope = scope};
 	bool wait;
 
 	pdn_unlink(&victims, number, reason);
 	pdn_let_hits_pass(number);
-	pdn_keep_if(pdn_region_in_use(number) || pdn_objects_keep(number), &victims, number);
+	pdn_keep_if(pdn_region_in_use(number) || pdn_objects_hold(number), &victims, number);
 	wait = mark_flights(scope);
 	pdn_unlock();
 	pdn_victims_dispatch_some(&victims);
@@ -114,7 +115,7 @@ static int __attribute__((noinline))
 end_several(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	PDN_UNCANCELLED;
-	struct pdn_victims victims = {0};
+	struct pdn_victims victims = {.scope = scope};
 	bool wait, may_be_replaced;
 	int count;
 
@@ -173,6 +174,7 @@ static void __attribute__((cold)) forsake(void)
 {
 	pdn_lock();
 	pdn_flights_drop_own();
+	pdn_retired_drop_own();
 	pdn_creations_drop_own();
 	pdn_dying_drop_own();
 	pdn_objects_drop_own();

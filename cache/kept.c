@@ -16,7 +16,7 @@
 
 static bool is_used(uint32_t number)
 {
-	return pdn_region_in_use(number) || pdn_objects_keep(number);
+	return pdn_region_in_use(number) || pdn_objects_hold(number);
 }
 
 /* Lock held. */

@@ -141,7 +141,7 @@ static bool is_held(uint32_t number)
 static bool may_be_used(uint32_t number)
 {
 	return is_held(number) || is_in_callback() ||
-	       pdn_objects_hold(number, PINDOWN_REASON_EVICTED);
+	       pdn_objects_hold(number);
 }
 
 /* Under the lock, which every other put in this process takes, too. */

@@ -462,6 +462,16 @@ struct pindown_stats {
 	 * exports saved
 	 */
 	uint64_t exports_saved;
+	/*
+	 * * Freed ranges of which the program held a registration (PINDOWN_HELD=retire): the
+	 * registration ended with the free, and the driver was kept from handing the address out
+	 * again. In all; now, and their bytes of address space; those that were let go while their
+	 * registration was still held, as there were too many or the program asked for the address;
+	 * and addresses that another thread had got before: should be 0.
+	 */
+	uint64_t retired, retired_ranges, retired_bytes, retired_dropped, escapes;
+	/* * registrations of GPU memory that were left to libibverbs: nothing here ends them */
+	uint64_t left_to_card;
 };
 int pindown_stats(struct pindown_stats *stats, size_t size, int device);
 

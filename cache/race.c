@@ -6,6 +6,7 @@
 #include "cache/base/barrier.h"
 #include "cache/backend/backend.h"
 #include "cache/race.h"
+#include "cache/retired.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 
@@ -56,7 +57,7 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 	unsigned depth;
 
 	if (!self)
-		return RECORDLESS | pdn_thread_count_recordless(1, 0);
+		return RECORDLESS | (pdn_thread_count_recordless(1, 0) & ~PDN_GUARD_RETIRES);
 	if (self->guard_depth == PDN_NO_GUARD_YET)
 		pdn_thread_frees(self);
 	if (pdn_guard_has_slot(self))
@@ -67,12 +68,26 @@ pdn_guard pdn_guard_up(const struct pdn_scope *scope)
 	return depth;
 }
 
+/* The address is reserved before the guard goes down: then no pin finds it between the two. */
+static void __attribute__((noinline, cold)) ended_rarely(pdn_guard guard)
+{
+	pdn_guard plain = guard & ~PDN_GUARD_RETIRES;
+
+	if (guard & PDN_GUARD_RETIRES)
+		pdn_retired_reserve(
+			plain < PDN_GUARDS && pdn_self_tls ? pdn_self_tls->guards[plain].begin : 0);
+	if (plain & RECORDLESS)
+		pdn_thread_count_recordless(-1, plain & ~RECORDLESS);
+	else
+		pdn_ended(plain);
+}
+
 void __attribute__((noinline)) pdn_ended(pdn_guard guard)
 {
 	struct pdn_thread *self = pdn_self_tls;
 
-	if (__builtin_expect(guard & RECORDLESS, 0)) {
-		pdn_thread_count_recordless(-1, guard & ~RECORDLESS);
+	if (__builtin_expect(guard & (RECORDLESS | PDN_GUARD_RETIRES), 0)) {
+		ended_rarely(guard);
 		return;
 	}
 	/*

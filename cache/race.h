@@ -56,6 +56,7 @@ struct pdn_scope {
 	int32_t device;
 	uint64_t begin, end;
 	void *context;
+	bool retires; /* held registrations may end, and the address is retired (retired.h) */
 };
 
 bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *memory);

@@ -133,10 +133,11 @@ static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region
 #define PDN_REGION_REPLACED  128u /* by a region that reaches over it */
 #define PDN_REGION_FELL_BACK 256u /* as in struct pdn_pin, as is the next */
 #define PDN_REGION_PCIE	     512u
-#define PDN_REGION_BACKED    1024u /* there is something in its struct pdn_backing */
-#define PDN_REGION_POOL	     2048u /* `owner` is a pool */
-#define PDN_REGION_PIECE     4096u /* pinned from before its first page on */
-#define PDN_REGION_UNASKED   8192u /* its hits are checked: see end_or_check() in recheck.c */
+#define PDN_REGION_BACKED    1024u  /* there is something in its struct pdn_backing */
+#define PDN_REGION_POOL	     2048u  /* `owner` is a pool */
+#define PDN_REGION_PIECE     4096u  /* pinned from before its first page on */
+#define PDN_REGION_UNASKED   8192u  /* its hits are checked: see end_or_check() in recheck.c */
+#define PDN_REGION_ENDS_HELD 16384u /* objects on it end with it although they are held */
 
 /* With either of these its hits are checked, unless PINDOWN_VERIFY says otherwise. */
 #define PDN_REGION_CHECKED (PDN_REGION_VOLATILE | PDN_REGION_UNASKED)

@@ -49,31 +49,54 @@ static void keep_again(uint32_t number)
 	pdn_hold(pdn_self_or_anonymous(), number);
 }
 
+/* Lock held. Those that have waited for it: a list through ->victim, of this thread's from now on. */
+static uint32_t take_awaiting(const struct pdn_scope *scope)
+{
+	uint32_t list = 0, number;
+
+	while ((number = next_replaced(pdn_first_awaiting(), scope)) != 0) {
+		keep_again(number);
+		pdn_regions[number].victim = list;
+		list = number;
+	}
+	return list;
+}
+
+/* Lock held, and dropped. A callback may have freed the memory of this one, too. */
+static void end_objects_on(uint32_t number, const struct pdn_scope *scope,
+			   enum pindown_reason reason)
+{
+	bool mine = number && pdn_region_is_replaced(number);
+
+	if (mine) {
+		/* Relaxed: an object may just be made on it (discard() in attach.c). */
+		__atomic_store_n(&pdn_regions[number].reason, (uint8_t)reason, __ATOMIC_RELAXED);
+		pdn_objects_unlink(number, reason, scope);
+	}
+	pdn_unlock();
+	if (mine && !pdn_region_is_abandoned(number))
+		pdn_objects_end(number, scope);
+}
+
 /* Of a region that was dying already, the caller that this is nested in lets go. */
 void __attribute__((cold))
 pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	uint32_t number;
-	bool awaits;
+	uint32_t number, next;
 
+	pdn_lock();
+	number = take_awaiting(scope);
+	pdn_unlock();
+	for (; number; number = next) {
+		next = pdn_regions[number].victim;
+		pdn_lock();
+		end_objects_on(number, scope, reason);
+		if (!pdn_region_is_abandoned(number))
+			pdn_let_go(NULL, number);
+	}
 	do {
 		pdn_lock();
-		number = next_replaced(pdn_first_awaiting(), scope);
-		awaits = number != 0;
-		if (awaits)
-			keep_again(number);
-		else
-			number = next_replaced_ending(scope);
-		if (number) {
-			/* Relaxed: an object may just be made on it (discard() in attach.c). */
-			__atomic_store_n(&pdn_regions[number].reason, (uint8_t)reason,
-					 __ATOMIC_RELAXED);
-			pdn_objects_unlink(number, reason);
-		}
-		pdn_unlock();
-		if (number && !pdn_region_is_abandoned(number))
-			pdn_objects_end(number);
-		if (awaits && !pdn_region_is_abandoned(number))
-			pdn_let_go(NULL, number);
+		number = next_replaced_ending(scope);
+		end_objects_on(number, scope, reason);
 	} while (number);
 }

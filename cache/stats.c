@@ -14,6 +14,7 @@
 #include "cache/base/visible.h"
 #include "cache/budget.h"
 #include "cache/pindown.h"
+#include "cache/retired.h"
 #include "cache/top/format.h"
 #include "cache/top/page.h"
 #include "cache/trust.h"
@@ -71,6 +72,12 @@ static void PDN_RARE fill_process(struct pindown_stats *stats)
 	put(&stats->objects_made, pdn_counts.objects_made);
 	put(&stats->objects_revoked, pdn_counts.objects_revoked);
 	put(&stats->fallbacks, pdn_counts.fallbacks);
+	put(&stats->retired, pdn_counts.retired);
+	put(&stats->retired_ranges, pdn_retired_ranges);
+	put(&stats->retired_bytes, pdn_retired_bytes);
+	put(&stats->retired_dropped, pdn_counts.retired_dropped);
+	put(&stats->escapes, pdn_counts.escapes);
+	put(&stats->left_to_card, pdn_counts.left_to_card);
 	put(&stats->exports_saved, pdn_counts.exports_saved);
 	put32(&stats->intercepting, pdn_is_intercepting());
 	put32(&stats->distrusted, pdn_is_distrusted());

@@ -29,7 +29,7 @@ static inline void pdn_begin_end(struct pdn_victims *victims, uint32_t number,
 	region->reason = (uint8_t)reason;
 	region->killer = victims->killer;
 	pdn_region_set_state(number, PDN_DYING);
-	pdn_objects_unlink(number, reason);
+	pdn_objects_unlink(number, reason, victims->scope);
 	PDN_POINT(END_DYING, region->base);
 }
 

@@ -311,6 +311,7 @@ void pdn_owner_module_of_a_function(const void *module);
 void pdn_owner_frame_of(const void *resource, const void *connection);
 void pdn_owner_freed(uint64_t addr);
 extern uint32_t pdn_owner_external; /* mapped buffers of external memory that are alive */
+bool pdn_mem_free_is_sure(void);    /* for pdn_free_is_sure (cache/driver/driver.h) */
 extern uint32_t pdn_owner_graphics; /* 1: a resource was once mapped */
 
 /* ---- contexts (cuda/contexts.c) -------------------------------------------------------------- */

@@ -114,8 +114,10 @@ PDN_STARTS static void watch(void)
 		return;
 	}
 	pdn_set_intercepting(intercepting);
-	if (intercepting)
+	if (intercepting) {
 		pdn_is_mapped = pdn_mapping_is_known;
+		pdn_free_is_sure = pdn_mem_free_is_sure;
+	}
 }
 
 /*

@@ -25,7 +25,7 @@ enum pdn_backend_choice {
 };
 enum pdn_mapping { PDN_MAPPING_AUTO, PDN_MAPPING_DEFAULT, PDN_MAPPING_PCIE };
 enum pdn_verify { PDN_VERIFY_AUTO, PDN_VERIFY_ALWAYS, PDN_VERIFY_NEVER };
-enum pdn_held { PDN_HELD_KEEP, PDN_HELD_WARN, PDN_HELD_REVOKE };
+enum pdn_held { PDN_HELD_KEEP, PDN_HELD_WARN, PDN_HELD_REVOKE, PDN_HELD_RETIRE };
 enum pdn_log_level { PDN_LOG_QUIET, PDN_LOG_ERROR, PDN_LOG_WARN, PDN_LOG_INFO, PDN_LOG_DEBUG };
 enum pdn_verbs { PDN_VERBS_OFF, PDN_VERBS_ON, PDN_VERBS_EXACT };
 enum { PDN_MOST_FRAMES = 64 }; /* of a call stack in the trace */

@@ -10,6 +10,6 @@ const char pdn_event_names[][12] = {
 	[PDN_EV_REGISTER] = "register", [PDN_EV_DEREGISTER] = "deregister",
 	[PDN_EV_HELD] = "held",		[PDN_EV_EXPORT] = "export",
 	[PDN_EV_OUTLIVED] = "outlived", [PDN_EV_HOLDER] = "holder",
-	[PDN_EV_LOST] = "lost",
+	[PDN_EV_RETIRE] = "retire",	[PDN_EV_LOST] = "lost",
 };
 _Static_assert(sizeof(pdn_event_names) / sizeof(pdn_event_names[0]) == PDN_EVENTS, "one name each");

@@ -22,6 +22,7 @@ enum pdn_event {
 	PDN_EV_EXPORT,	   /* the program made a dma-buf of its own */
 	PDN_EV_OUTLIVED,   /* the memory of such a dma-buf ended while it was open */
 	PDN_EV_HOLDER,	   /* memory ended while the program had this registration of it */
+	PDN_EV_RETIRE,	   /* an address was kept from use, or no longer: extra says which */
 	PDN_EV_LOST,	   /* made by the reader: this many events found no room */
 	PDN_EVENTS
 };
@@ -34,8 +35,16 @@ enum pdn_event {
 #define PDN_TRACE_NO_SYNC   8u	 /* SYNC_MEMOPS could not be set: VMM memory */
 #define PDN_TRACE_PCIE	    64u	 /* of a pin, a map: the dma-buf maps over PCIe */
 #define PDN_TRACE_FELL_BACK 32u	 /* pinned by dma-buf because the kernel module refused */
-#define PDN_TRACE_REVOKED   128u /* of a holder: it was deregistered before the free */
+#define PDN_TRACE_REVOKED   128u /* of a holder: it was deregistered with the free */
 #define PDN_TRACE_REPLACED  256u /* of an eviction: by a wider region, not for lack of room */
+
+/* In the extra of PDN_EV_RETIRE: what became of an address under a held registration. */
+enum pdn_retire_outcome {
+	PDN_RETIRE_RESERVED,   /* nobody gets it while the registration is held */
+	PDN_RETIRE_ESCAPED,    /* somebody else had it already; the registration has ended */
+	PDN_RETIRE_GIVEN_BACK, /* no registration is held any more */
+	PDN_RETIRE_DROPPED,    /* one still is: too many addresses, or the program asks for it */
+};
 
 /* In the extra of cuMemCreate, beside the handle: pindown has set gpuDirectRDMACapable. */
 #define PDN_TRACE_MADE_CAPABLE (1ull << 63)

@@ -22,6 +22,7 @@
 	P(FREE_GUARDED)	   /* the guard is up; nothing looked at yet */                     \
 	P(FREE_LOOKING)	   /* nothing was unsettled; about to look it up */                 \
 	P(FREE_ENDED)	   /* the driver's free is over; the guard still up */              \
+	P(RETIRE_RESERVING) /* the same; the address is about to be reserved */             \
 	P(END_DYING)	   /* no longer live; still in the index (locked) */                \
 	P(END_UNLINKED)	   /* no longer in the index; before the barrier (locked) */        \
 	P(END_BARRIER)	   /* behind it; hits that announce it to be waited for (locked) */ \

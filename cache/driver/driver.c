@@ -11,27 +11,30 @@
 
 PDN_AT_LOAD void *(*pdn_find_driver_symbol)(const char *name);
 PDN_AT_LOAD bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
+PDN_AT_LOAD bool (*pdn_free_is_sure)(void);
 
 /*
  * The functions used here; each is looked up by its exported name at its first use. About memory
  * that another thread may be freeing, only calls are made that were seen to be safe then: the table
  * "What pindown asks the driver" in docs/how-it-works.md has a row for each.
  */
-#define DRIVER_FUNCTIONS(F)                                                                \
-	F(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))               \
-	F(cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr)) \
-	F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                      \
-	F(cuPointerSetAttribute, (const void *, CUpointer_attribute, CUdeviceptr))         \
-	F(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                 \
-	F(cuMemGetHandleForAddressRange,                                                   \
-	  (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))         \
-	F(cuCtxPushCurrent_v2, (CUcontext))                                                \
-	F(cuCtxPopCurrent_v2, (CUcontext *))                                               \
-	F(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                       \
-	F(cuCtxGetDevice, (CUdevice *))                                                    \
-	F(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                               \
-	F(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                        \
-	F(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))
+#define DRIVER_FUNCTIONS(F)                                                                      \
+	F(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                     \
+	F(cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr))       \
+	F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                            \
+	F(cuPointerSetAttribute, (const void *, CUpointer_attribute, CUdeviceptr))               \
+	F(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                       \
+	F(cuMemGetHandleForAddressRange,                                                         \
+	  (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))               \
+	F(cuCtxPushCurrent_v2, (CUcontext))                                                      \
+	F(cuCtxPopCurrent_v2, (CUcontext *))                                                     \
+	F(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                             \
+	F(cuCtxGetDevice, (CUdevice *))                                                          \
+	F(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                     \
+	F(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                              \
+	F(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                           \
+	F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
+	F(cuMemAddressFree, (CUdeviceptr, size_t))
 
 #define MEMBER(name, parameters) CUresult(*name) parameters;
 static struct {
@@ -646,4 +649,52 @@ int PDN_RARE pdn_driver_export(uint64_t base, uint64_t length, void *context, in
 		result = export_now(base, length, pcie, fd);
 	return_borrowed(&borrowed);
 	return result;
+}
+
+/* ---- addresses that nobody is to get -------------------------------------------------------- */
+
+bool PDN_RARE pdn_driver_has_context(void)
+{
+	CUdevice device;
+
+	return HAVE_RARELY(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
+}
+
+void PDN_RARE pdn_driver_unreserve(uint64_t addr, uint64_t size)
+{
+	if (HAVE_RARELY(cuMemAddressFree))
+		REAL(cuMemAddressFree)(addr, size);
+}
+
+/* The driver takes the address for a wish: 0 is none. */
+static enum pdn_reserved PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
+{
+	if (!HAVE_RARELY(cuMemAddressReserve) || !HAVE_RARELY(cuMemAddressFree) ||
+	    REAL(cuMemAddressReserve)(got, size, 0, wanted, 0) != CUDA_SUCCESS)
+		return PDN_REFUSED;
+	if (!wanted || *got == wanted)
+		return PDN_RESERVED;
+	pdn_driver_unreserve(*got, size);
+	return PDN_ELSEWHERE;
+}
+
+enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t addr, uint64_t size)
+{
+	CUdeviceptr got;
+
+	return reserve(addr, size, &got);
+}
+
+enum pdn_reserved PDN_RARE pdn_driver_try_to_reserve(uint64_t size)
+{
+	CUdeviceptr first, again;
+	enum pdn_reserved answer = reserve(0, size, &first);
+
+	if (answer == PDN_REFUSED)
+		return answer;
+	pdn_driver_unreserve(first, size);
+	answer = reserve(first, size, &again);
+	if (answer == PDN_RESERVED)
+		pdn_driver_unreserve(again, size);
+	return answer;
 }

@@ -79,6 +79,19 @@ int pdn_driver_device_attribute(int attribute, int device);
 int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie,
 		      int *fd);
 
+/* Can this thread call the driver about memory? Not in a callback of the driver's, either. */
+bool pdn_driver_has_context(void);
+
+/*
+ * Reserve these addresses, whole blocks of 2 MiB, without memory: the driver hands them out to
+ * nobody. ELSEWHERE: somebody has them. It takes no context. The other function asks whether the
+ * driver does that at all: ELSEWHERE if another thread was faster, or it never does as it is asked.
+ */
+enum pdn_reserved { PDN_RESERVED, PDN_ELSEWHERE, PDN_REFUSED };
+enum pdn_reserved pdn_driver_reserve(uint64_t addr, uint64_t size);
+enum pdn_reserved pdn_driver_try_to_reserve(uint64_t size);
+void pdn_driver_unreserve(uint64_t addr, uint64_t size);
+
 /*
  * Finds a driver function by its exported name. Set by hook/. If it is NULL or returns NULL, no
  * driver is loaded (yet).
@@ -90,6 +103,13 @@ extern void *(*pdn_find_driver_symbol)(const char *name);
  * the lock. Set by hook/; NULL if cuMemMap is not watched.
  */
 extern bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
+
+/*
+ * The program is about to call cuMemFree: will the driver free the memory, if the address is right?
+ * Not where a stream is being captured. Nor may it be a mapped buffer of external memory. Set by
+ * hook/; NULL: it is not sure.
+ */
+extern bool (*pdn_free_is_sure)(void);
 
 /* Call the driver no more: it is shut down, or this is a forked child that can't use it. */
 void pdn_driver_forget(void);

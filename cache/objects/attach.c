@@ -42,7 +42,8 @@ struct request {
 
 /* ---- making ------------------------------------------------------------------------------- */
 
-static void publish(uint32_t number, uint32_t region, const struct request *r, void *data)
+static void publish(uint32_t number, uint32_t region, const struct request *r, void *data,
+		    bool may_retire)
 {
 	struct pindown_object *object = &pdn_objects[number];
 
@@ -57,6 +58,7 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->region, region, __ATOMIC_RELEASE);
 	object->revoked = false;
+	object->may_retire = may_retire;
 	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
 	/* As each change of the state: see pdn_object_set_state(). */
 	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);
@@ -125,7 +127,7 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 						    .request = r->request};
 	void *data = NULL;
 	int result;
-	bool gone, asked;
+	bool gone, asked, may_retire = false;
 
 	pdn_unlock();
 	event.begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
@@ -133,6 +135,8 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 	result = result_of_create(event.result);
 	if (asked)
 		pdn_dmabuf_create_ended(&pdn_regions[region], result == 0);
+	if (result == 0 && consumer->may_retire)
+		may_retire = consumer->may_retire(r->key, data);
 	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
 	pdn_lock();
 	gone = !pdn_state_is_live(pdn_briefs[region].state) || consumer->leaving;
@@ -150,7 +154,7 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 	pdn_creation_unlist(creation);
 	if (result == 0) {
 		consumer->stats.objects_made++;
-		publish(number, region, r, data);
+		publish(number, region, r, data, may_retire);
 		*r->object = &pdn_objects[number];
 	}
 	pdn_consumer_leave(consumer);

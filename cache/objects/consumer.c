@@ -94,14 +94,17 @@ PDN_EXPORT int pindown_consumer_add(const struct pindown_consumer *consumer, siz
 	return id;
 }
 
-void pdn_consumer_holders(int id, pdn_consumer_holders_function *holders)
+void pdn_consumer_holders(int id, pdn_consumer_holders_function *holders,
+			  pdn_consumer_may_retire_function *may_retire)
 {
 	struct pdn_consumer *consumer;
 
 	pdn_lock();
 	consumer = id < 1 ? NULL : pdn_consumer((uint32_t)id);
-	if (consumer)
+	if (consumer) {
 		consumer->holders = holders;
+		consumer->may_retire = may_retire;
+	}
 	pdn_unlock();
 }
 

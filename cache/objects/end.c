@@ -15,6 +15,7 @@
 #include "cache/pindown.h"
 #include "cache/probes.h"
 #include "cache/region.h"
+#include "cache/retired.h"
 #include "cache/trace/writer.h"
 
 /*
@@ -108,10 +109,12 @@ static void retire(uint32_t number)
 	if (consumer)
 		consumer->stats.objects_revoked += object->revoked;
 	pdn_account_objects(&pdn_regions[object->region]);
-	if (pdn_object_is_held(number))
+	if (pdn_object_is_held(number)) {
+		object->victim = pdn_retired_hold(object->region);
 		pdn_object_set_state(object, PDN_OBJECT_REVOKED);
-	else
+	} else {
 		pdn_object_free(number);
+	}
 	if (consumer)
 		pdn_consumer_may_go(consumer);
 }
@@ -174,10 +177,12 @@ void pdn_object_let_go(uint32_t number)
 
 	pdn_lock();
 	if (!pdn_object_is_held(number)) {
-		if (object->state == PDN_OBJECT_KEPT)
+		if (object->state == PDN_OBJECT_KEPT) {
 			pdn_object_claim(number, &chain);
-		else if (object->state == PDN_OBJECT_REVOKED)
+		} else if (object->state == PDN_OBJECT_REVOKED) {
+			pdn_retired_let_go(object->victim);
 			pdn_object_free(number);
+		}
 	}
 	pdn_unlock();
 	if (chain)
@@ -186,30 +191,22 @@ void pdn_object_let_go(uint32_t number)
 
 /* ---- does an object keep its region? ------------------------------------------------------- */
 
-/* Only if their memory has ended: that of an evicted or flushed region is still allocated. */
-bool pdn_objects_are_revoked_for(enum pindown_reason reason)
-{
-	return pdn_config()->held == PDN_HELD_REVOKE &&
-	       (reason == PINDOWN_REASON_FREED || reason == PINDOWN_REASON_CONTEXT ||
-		reason == PINDOWN_REASON_STALE);
-}
-
-static bool holds_region(uint32_t number, enum pindown_reason reason)
+static bool holds_region(uint32_t number)
 {
 	switch ((enum pdn_object_state)pdn_objects[number].state) {
 	case PDN_OBJECT_LIVE:
 		return pdn_object_is_held(number);
 	case PDN_OBJECT_ENDING:
-		return pdn_object_is_held(number) && !pdn_objects_are_revoked_for(reason);
+		return pdn_object_is_held(number) && !pdn_object_ends_held(&pdn_objects[number]);
 	default: /* kept, or a thread is about to destroy it */
 		return true;
 	}
 }
 
-bool pdn_objects_some_hold(uint32_t region, enum pindown_reason reason)
+bool pdn_objects_some_hold(uint32_t region)
 {
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (holds_region(n, reason))
+		if (holds_region(n))
 			return true;
 	return false;
 }
@@ -227,12 +224,30 @@ static bool is_worked_on(uint32_t region)
 	return n || pdn_creations_any();
 }
 
+/* Lock held. Is any registration kept of which no byte, or not every one, has ended? */
+static bool some_outlive(uint32_t region)
+{
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT && pdn_objects[n].outlives)
+			return true;
+	return false;
+}
+
+/* Then it is as if a region without the part that has ended had replaced it. */
+static void take_for_replaced(struct pindown_region *region)
+{
+	pdn_region_set_flags(region, region->flags | PDN_REGION_REPLACED);
+	__atomic_store_n(&region->reason, PINDOWN_REASON_EVICTED, __ATOMIC_RELAXED);
+}
+
 bool pdn_objects_await_reuse(uint32_t region)
 {
 	bool revoke = pdn_config()->held == PDN_HELD_REVOKE;
 
 	if (!pdn_objects_any(region))
 		return false;
+	if (some_outlive(region))
+		take_for_replaced(&pdn_regions[region]);
 	if (pdn_regions[region].reason == PINDOWN_REASON_ORDERED)
 		return revoke;
 	return pdn_region_is_replaced(region) &&

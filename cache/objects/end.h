@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/base/config.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 
@@ -37,8 +38,27 @@ void pdn_objects_destroy_claimed(uint32_t chain);
  */
 void pdn_objects_let_readers_pass(void);
 
-/* Are held objects destroyed, too, when a region ends for this reason? */
-bool pdn_objects_are_revoked_for(enum pindown_reason reason);
+/* Has the memory of a region ended that ends for this reason? Else it is still allocated. */
+static inline bool pdn_reason_ends_memory(enum pindown_reason reason)
+{
+	return reason == PINDOWN_REASON_FREED || reason == PINDOWN_REASON_CONTEXT ||
+	       reason == PINDOWN_REASON_STALE;
+}
+
+/* Lock held. Does a held object on a region with ENDS_HELD end with it? */
+static inline bool pdn_object_ends_held(const struct pindown_object *object)
+{
+	return pdn_regions[object->region].flags & PDN_REGION_ENDS_HELD &&
+	       (object->may_retire || pdn_config()->held == PDN_HELD_REVOKE);
+}
+
+/* Lock held. The same where a part of the region ends; scope: NULL: all of it does. */
+static inline bool pdn_object_is_revoked_in_part(const struct pindown_object *object,
+						 const struct pdn_scope *scope)
+{
+	return scope && !object->outlives && pdn_config()->held == PDN_HELD_REVOKE &&
+	       pdn_reason_ends_memory(object->reason);
+}
 
 /* Lock held. A worker of 0 means that the object's thread has ended in a callback. */
 static inline bool pdn_object_is_another_threads(const struct pindown_object *object, uint32_t me)

@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
+#include "cache/objects/end.h"
 #include "cache/objects/object.h"
 #include "cache/region.h"
 #include "cache/trace/writer.h"
@@ -21,14 +22,16 @@
 /* The held objects on a region, AT_ONCE of them at a time. */
 struct held_objects {
 	const struct pindown_region *region;
-	uint32_t free_stack; /* of the code that ends the memory */
-	uint16_t reason, flags;
+	const struct pdn_scope *scope; /* what ends; NULL: all of the region */
+	uint32_t free_stack;	       /* of the code that ends the memory */
+	uint16_t reason;
 	uint64_t caller; /* of the first one that is known by its return address; or 0 */
 	uint32_t count;
 	struct held_object {
 		uint32_t number;
 		struct pdn_consumer *consumer;
 		bool named; /* its consumer has named a registration */
+		bool ends;  /* with the memory */
 	} of[AT_ONCE];
 };
 
@@ -47,6 +50,8 @@ static void gather(struct held_objects *held, uint32_t region, uint32_t last)
 		held->of[held->count] = (struct held_object){.number = n};
 		if (pdn_object_is_held(n))
 			held->of[held->count].consumer = pdn_consumer(object->consumer);
+		held->of[held->count].ends = pdn_object_ends_held(object) ||
+					     pdn_object_is_revoked_in_part(object, held->scope);
 		held->count++;
 	}
 }
@@ -67,7 +72,7 @@ static void trace_holder(const struct held_objects *held, const struct held_obje
 		.origin = holder->caller && is_traced() ? pdn_trace_origin(holder->caller) : 0,
 		.stack = held->free_stack,
 		.reason = held->reason,
-		.flags = held->flags,
+		.flags = object->ends ? PDN_TRACE_REVOKED : 0,
 	};
 
 	if (is_traced())
@@ -89,6 +94,17 @@ static bool is_wanted(void *held, const struct pindown_object *object)
 	return find(held, object);
 }
 
+/* The part of a holder's memory that ends: does it have any, and is it all? */
+static bool ends_in_part(const struct pdn_scope *scope, const struct pdn_holder *holder)
+{
+	return !scope || (holder->addr < scope->end && scope->begin < holder->addr + holder->size);
+}
+
+static bool ends_as_a_whole(const struct pdn_scope *scope, const struct pdn_holder *holder)
+{
+	return scope->begin <= holder->addr && holder->addr + holder->size <= scope->end;
+}
+
 /* A consumer has found a registration of the program's that holds a wanted object. */
 static void name_one(void *arg, const struct pdn_holder *holder)
 {
@@ -96,6 +112,8 @@ static void name_one(void *arg, const struct pdn_holder *holder)
 	struct held_object *object = find(held, holder->object);
 
 	object->named = true;
+	if (!ends_in_part(held->scope, holder))
+		return;
 	if (!held->caller && pdn_trace_is_address(holder->caller))
 		held->caller = holder->caller;
 	trace_holder(held, object, holder);
@@ -109,13 +127,25 @@ static bool was_asked(const struct held_objects *held, uint32_t up_to)
 	return false;
 }
 
-/* Lock not held. An object whose consumer names no registration is named by itself. */
-static void name_all(struct held_objects *held)
+/* Only the thread that ends the objects, which is this one, looks at what is set here. */
+static void ask_one(void *arg, const struct pdn_holder *holder)
 {
-	const struct pindown_region *region = held->region;
-	const struct pdn_holder_search search = {is_wanted, name_one, held};
-	const struct pdn_holder unknown = {.addr = region->base,
-					   .size = region->end - region->base};
+	struct held_objects *held = arg;
+	struct held_object *found = find(held, holder->object);
+	struct pindown_object *object = &pdn_objects[found->number];
+
+	if (!found->named) /* the first one of the object */
+		object->is_touched = object->outlives = false;
+	found->named = true;
+	object->is_touched |= ends_in_part(held->scope, holder);
+	object->outlives |= !ends_as_a_whole(held->scope, holder);
+}
+
+/* Lock not held. */
+static void search(struct held_objects *held,
+		   void (*found)(void *arg, const struct pdn_holder *holder))
+{
+	const struct pdn_holder_search search = {is_wanted, found, held};
 
 	for (uint32_t i = 0; i < held->count; i++) {
 		struct pdn_consumer *consumer = held->of[i].consumer;
@@ -123,17 +153,56 @@ static void name_all(struct held_objects *held)
 		if (consumer && consumer->holders && !was_asked(held, i))
 			pdn_consumer_name_holders(consumer, &search);
 	}
+}
+
+static uint32_t next_objects(struct held_objects *held, uint32_t region, uint32_t last)
+{
+	pdn_lock();
+	gather(held, region, last);
+	pdn_unlock();
+	return held->count == AT_ONCE ? held->of[AT_ONCE - 1].number : 0; /* if there may be more */
+}
+
+/* Lock not held. An object whose consumer names no registration is named by itself. */
+static void name_all(struct held_objects *held)
+{
+	const struct pindown_region *region = held->region;
+	const struct pdn_holder unknown = {.addr = region->base,
+					   .size = region->end - region->base};
+
+	search(held, name_one);
 	for (uint32_t i = 0; i < held->count; i++)
 		if (held->of[i].consumer && !held->of[i].named)
 			trace_holder(held, &held->of[i], &unknown);
 }
 
-uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked)
+/* What an object was asked for that no registration is known of may be anything. */
+static void ask_all(struct held_objects *held)
+{
+	search(held, ask_one);
+	for (uint32_t i = 0; i < held->count; i++)
+		if (held->of[i].consumer && !held->of[i].named)
+			pdn_objects[held->of[i].number].outlives = true;
+}
+
+void pdn_objects_ask_holders(uint32_t region, const struct pdn_scope *scope)
+{
+	struct held_objects held = {.region = &pdn_regions[region], .scope = scope};
+	uint32_t last = 0;
+
+	do {
+		last = next_objects(&held, region, last);
+		ask_all(&held);
+	} while (last);
+}
+
+uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason,
+				  const struct pdn_scope *scope)
 {
 	struct held_objects held = {
 		.region = &pdn_regions[region],
+		.scope = scope,
 		.reason = (uint16_t)reason,
-		.flags = revoked ? PDN_TRACE_REVOKED : 0,
 	};
 	uint32_t last = 0;
 
@@ -142,11 +211,8 @@ uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, b
 		return 0;
 	held.free_stack = is_traced() ? pdn_trace_stack(true) : 0;
 	do {
-		pdn_lock();
-		gather(&held, region, last);
-		pdn_unlock();
+		last = next_objects(&held, region, last);
 		name_all(&held);
-		last = held.of[AT_ONCE - 1].number; /* if there may be more */
-	} while (held.count == AT_ONCE);
+	} while (last);
 	return held.caller;
 }

@@ -22,6 +22,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
+#include "cache/race.h"
 #include "cache/region.h"
 #include "cache/base/thread.h"
 #include "cache/trace/writer.h"
@@ -53,12 +54,16 @@ struct pindown_object {
 	uint32_t region;
 	uint32_t next; /* the region's next object */
 	void *data;
-	uint32_t entry;	 /* for look-ups: lookup.c */
-	uint32_t victim; /* the next one in a list of objects being ended, or of free records */
-	uint32_t worker; /* ENDING, DYING: tid of the thread that ends it; 0: it has quit */
-	uint16_t reason; /* enum pindown_reason, from ENDING on */
-	bool revoked;	 /* DYING: destroyed although it is held */
-	bool called;	 /* DYING: its destroy callback has begun */
+	uint32_t entry;	     /* for look-ups: lookup.c */
+	uint32_t victim;     /* the next one in a list of objects being ended, or of free records */
+			     /* REVOKED: the number of a range that is retired with it, or 0 */
+	uint32_t worker;     /* ENDING, DYING: tid of the thread that ends it; 0: it has quit */
+	uint16_t reason;     /* enum pindown_reason, from ENDING on */
+	bool revoked : 1;    /* DYING: destroyed although it is held */
+	bool called : 1;     /* DYING: its destroy callback has begun */
+	bool may_retire : 1; /* its memory may be retired: see pdn_consumer_holders() */
+	bool is_touched : 1; /* from ENDING on: memory has ended that it was asked for */
+	bool outlives : 1;   /* from ENDING on: memory lives on that it was asked for */
 } __attribute__((aligned(64)));
 
 extern struct pindown_object *pdn_objects; /* [0] is never used */
@@ -209,6 +214,7 @@ struct pdn_consumer {
 	char name[PDN_CONSUMER_NAME];
 	/* Names the program's registrations; NULL: it can't. Set once (pdn_consumer_holders()). */
 	pdn_consumer_holders_function *holders;
+	pdn_consumer_may_retire_function *may_retire;
 	uint32_t running; /* callbacks */
 	uint32_t turn;	  /* how often the place has been assigned: part of the id */
 	/*
@@ -319,44 +325,52 @@ static inline bool pdn_objects_any(uint32_t region)
 /* ---- holders.c ----------------------------------------------------------------------------- */
 
 /*
- * Lock not held. The calling thread has unlinked the region, and its objects are ENDING: name the
- * program's registrations that hold them, if there is a trace. The consumers' `holders` run.
- * Returns the code that made one of them, as a return address, if a line wants it; 0: unknown.
+ * Lock not held, for both. The calling thread has unlinked the region, and its objects are ENDING.
+ * The consumers' `holders` run.
+ *
+ * Find out which of the objects were asked for memory that ends with the scope, and for memory that
+ * does not: sets is_touched and outlives. The scope covers a part of the region.
+ *
+ * Name the program's registrations that hold them, if there is a trace. Returns the code that made
+ * one of them, as a return address, if a line wants it; 0: unknown.
  */
-uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason, bool revoked);
+void pdn_objects_ask_holders(uint32_t region, const struct pdn_scope *scope);
+uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason,
+				  const struct pdn_scope *scope);
 
 /* ---- end.c, end_region.c, end_owner.c: see end.h for what they share ------------------------ */
 
-/* Lock held. The region is leaving the index: from here on each detach takes the lock. */
-void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason);
-static inline void pdn_objects_unlink(uint32_t region, enum pindown_reason reason)
+/*
+ * Lock held. The region is leaving the index: from here on each detach takes the lock. scope: as in
+ * struct pdn_victims.
+ */
+void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason,
+			     const struct pdn_scope *scope);
+static inline void pdn_objects_unlink(uint32_t region, enum pindown_reason reason,
+				      const struct pdn_scope *scope)
 {
 	if (pdn_first_object(region))
-		pdn_objects_unlink_some(region, reason);
+		pdn_objects_unlink_some(region, reason, scope);
 }
 
 /*
- * Lock held; as exact as pdn_region_in_use(). Do objects keep a region that ends for this reason
- * pinned? Objects that will be revoked don't.
+ * Lock held; as exact as pdn_region_in_use(). Do objects keep a region pinned, which may have
+ * ended? Objects that end with it although they are held don't.
  */
-bool pdn_objects_some_hold(uint32_t region, enum pindown_reason reason);
-static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t region,
-								   enum pindown_reason reason)
+bool pdn_objects_some_hold(uint32_t region);
+static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t region)
 {
-	return pdn_first_object(region) && pdn_objects_some_hold(region, reason);
-}
-
-/* The same of a region that has ended. */
-static inline __attribute__((always_inline)) bool pdn_objects_keep(uint32_t region)
-{
-	return pdn_objects_hold(region, pdn_regions[region].reason);
+	return pdn_first_object(region) && pdn_objects_some_hold(region);
 }
 
 /*
  * Lock not held; all subscribers have been notified of the region's end. Destroy its idle objects,
  * revoke or keep the held ones, and wait for other threads that are making or destroying some.
  */
-void pdn_objects_end(uint32_t region);
+void pdn_objects_end(uint32_t region, const struct pdn_scope *scope);
+
+/* Lock not held. The address of a kept region is retired: objects that may end do. */
+void pdn_objects_end_retired(uint32_t region);
 
 /*
  * Lock held. Does a kept region wait until its memory is handed out again, or ends

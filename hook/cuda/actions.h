@@ -14,6 +14,7 @@
 
 #include "cache/base/config.h"
 #include "cache/foreign_dmabufs.h"
+#include "cache/retired.h"
 #include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
 #include "hook/loader/patches.h"
@@ -156,6 +157,21 @@ static inline void allocated(const struct call *call, uint64_t addr, uint64_t le
 		device_memory_begins(addr, length);
 }
 
+/* What the driver would refuse, as while a stream is captured, it has not refused here either. */
+static inline void allocated_linear(const struct call *call, uint64_t addr, uint64_t length)
+{
+	allocated(call, addr, length);
+	if (pdn_succeeded(call))
+		pdn_retired_give_back();
+}
+
+/* The program asks the driver to reserve these addresses, if it names any. */
+static inline void wants_addresses(uint64_t addr, uint64_t length)
+{
+	if (addr)
+		pdn_retired_yield(addr, length);
+}
+
 static inline void host_allocated(const struct call *call, uint64_t addr, uint64_t length)
 {
 	if (pdn_succeeded(call) && addr && length)
@@ -179,6 +195,13 @@ static inline void unmapped(const struct call *call, uint64_t addr, uint64_t len
 static inline void end_allocation(struct call *call, uint64_t addr)
 {
 	pdn_caught_range(call, addr, 0);
+}
+
+/* By cuMemFree: registrations that the program holds may end, too. */
+static inline void end_linear(struct call *call, uint64_t addr)
+{
+	if (addr)
+		pdn_caught_guard(call, pdn_end_allocation(addr));
 }
 
 static inline void freed(const struct call *call, uint64_t addr)

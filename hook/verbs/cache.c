@@ -260,6 +260,17 @@ static void name_holders(const struct pdn_holder_search *search)
 		name_holder(pdn_mr_at(n), search);
 }
 
+/* With another iova, a late use could reach other memory; the card may still need a umem. */
+static bool may_retire(const struct pindown_key *key, const void *data)
+{
+	const struct pdn_mr *kept = data;
+
+	if (!kept->is_exact)
+		return key->word[1] == 0;
+	return !pdn_maker_makes_umems((enum pdn_maker)kept->maker) &&
+	       kept->iova == (uintptr_t)kept->verbs.mr.addr;
+}
+
 static int consumer; /* under PDN_LOCK_CONSUMER; 0: not registered yet */
 
 static int our_consumer(void)
@@ -275,7 +286,7 @@ static int our_consumer(void)
 		pdn_lock_one(PDN_LOCK_CONSUMER);
 		if (!consumer) {
 			known = pindown_consumer_add(&us, sizeof(us));
-			pdn_consumer_holders(known, name_holders);
+			pdn_consumer_holders(known, name_holders, may_retire);
 			__atomic_store_n(&consumer, known, __ATOMIC_RELEASE);
 		}
 		known = consumer;

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: MIT */
+/* Retired addresses: their records, and reserving and giving back what they stand for. */
+#define _GNU_SOURCE
+#include <errno.h>
+
+#include "cache/account.h"
+#include "cache/base/cancel.h"
+#include "cache/base/config.h"
+#include "cache/base/lock.h"
+#include "cache/base/log.h"
+#include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/ending.h"
+#include "cache/objects/object.h"
+#include "cache/region.h"
+#include "cache/retired.h"
+#include "cache/trace/writer.h"
+
+#define BLOCK	((uint64_t)2 << 20) /* what the driver reserves, and the least it allocates alone */
+#define RECORDS (1u << 13)	    /* twice the ranges that may be reserved */
+#define WAITING 64u
+#define AT_ONCE 4 /* ranges that one call of the program gives back */
+
+uint32_t pdn_retired_most = 4096;
+uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
+uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
+uint64_t pdn_retired_bytes;
+
+struct range {
+	uint64_t addr, begin, end; /* what was freed, and the whole blocks around it */
+	uint64_t buffer_id;	   /* of what was freed */
+	uint32_t holders;	   /* registrations that the program has not dropped yet */
+	uint32_t regions;	   /* PENDING: windows share a record */
+	uint32_t turn;		   /* how often the record was used: part of a range's number */
+	uint32_t tid;		   /* PENDING: of the thread that frees; others: 0 */
+	uint32_t region;	   /* PENDING: whose objects end */
+	uint32_t older, newer;	   /* in its queue */
+	bool is_shared;		   /* the block may have other memory: PDN_RETIRES_AFTER */
+	bool was_dropped;	   /* GOING: it is still held */
+};
+
+/* All under the lock. A free record is in no queue but `unused`; [0] is never used. */
+static struct range ranges[RECORDS];
+static uint32_t used; /* records up to here were used once */
+static struct queue {
+	uint32_t oldest, newest;
+} unused, pending, reserved, going;
+
+/* Regions of which the program holds registrations, in blocks with other memory. */
+static struct {
+	uint32_t region;
+	uint64_t begin, buffer_id;
+} waiting[WAITING];
+static unsigned next_waiting;
+
+static void append(struct queue *queue, uint32_t n)
+{
+	ranges[n].older = queue->newest;
+	ranges[n].newer = 0;
+	*(queue->newest ? &ranges[queue->newest].newer : &queue->oldest) = n;
+	queue->newest = n;
+}
+
+static void take_out(struct queue *queue, uint32_t n)
+{
+	uint32_t older = ranges[n].older, newer = ranges[n].newer;
+
+	*(older ? &ranges[older].newer : &queue->oldest) = newer;
+	*(newer ? &ranges[newer].older : &queue->newest) = older;
+}
+
+/* Relaxed: the threads for which it matters hold the lock, or are to see it soon. */
+static void count(uint32_t *which, uint32_t change)
+{
+	__atomic_store_n(which, *which + change, __ATOMIC_RELAXED);
+}
+
+static void free_record(uint32_t n)
+{
+	ranges[n].turn++;
+	append(&unused, n);
+}
+
+static uint64_t size_of(const struct range *range)
+{
+	return range->end - range->begin;
+}
+
+/* ---- the trace ------------------------------------------------------------------------------ */
+
+static void trace(const struct range *range, enum pdn_retire_outcome outcome)
+{
+	const struct pdn_trace_note note = {
+		.addr = range->addr,
+		.size = range->end - range->addr,
+		.pin_size = size_of(range),
+		.buffer_id = range->buffer_id,
+		.device = -1,
+		.extra = outcome,
+	};
+	uint64_t now;
+
+	if (!pdn_tracing(PDN_EV_RETIRE))
+		return;
+	now = pdn_ticks();
+	pdn_trace_note(PDN_EV_RETIRE, &note, now, now);
+}
+
+/* ---- may this be retired? ------------------------------------------------------------------- */
+
+/* Some drivers reserve nothing, or not where they are asked to; the first free finds out. */
+#define MOST_PROBES 16
+
+static bool can_reserve(void)
+{
+	static uint32_t probes; /* relaxed: threads that ask at the same time both ask the driver */
+	enum { NO = MOST_PROBES, YES };
+	uint32_t known = __atomic_load_n(&probes, __ATOMIC_RELAXED);
+	enum pdn_reserved answer;
+
+	if (known >= NO)
+		return known == YES;
+	answer = pdn_driver_try_to_reserve(BLOCK);
+	if (answer == PDN_RESERVED)
+		known = YES;
+	else
+		known = answer == PDN_REFUSED ? NO : known + 1;
+	__atomic_store_n(&probes, known, __ATOMIC_RELAXED);
+	if (known == NO)
+		pdn_log(PDN_LOG_WARN,
+			"this driver does not reserve addresses (cuMemAddressReserve):"
+			" registrations that the program holds when it frees their "
+			"memory are kept, as with PINDOWN_HELD=keep");
+	return known == YES;
+}
+
+bool pdn_retire_possible(void)
+{
+	int saved = errno;
+	bool possible = pdn_config()->held == PDN_HELD_RETIRE && pdn_driver_has_context() &&
+			pdn_free_is_sure && pdn_free_is_sure() && can_reserve();
+
+	errno = saved;
+	return possible;
+}
+
+bool pdn_region_may_retire(uint32_t region, uint64_t begin)
+{
+	const unsigned other = PDN_REGION_SPANS | PDN_REGION_PIECE | PDN_REGION_VOLATILE;
+	const struct pdn_memory memory = pdn_memory_of(&pdn_regions[region]);
+
+	return memory.context && memory.context != PDN_ANY_CONTEXT && memory.base == begin &&
+	       !(pdn_regions[region].flags & other);
+}
+
+/* ---- pending -------------------------------------------------------------------------------- */
+
+static uint32_t new_record(void)
+{
+	uint32_t n = unused.oldest;
+
+	if (n)
+		take_out(&unused, n);
+	else if (used + 1 < RECORDS)
+		n = ++used;
+	return n;
+}
+
+/* This thread's, of the region's memory; 0: there is none. Windows of one allocation share it. */
+static uint32_t find_pending(uint32_t region)
+{
+	const uint64_t base = pdn_memory_of(&pdn_regions[region]).base;
+	uint32_t me = pdn_my_tid(), n = pending.oldest;
+
+	while (n && (ranges[n].tid != me || (ranges[n].region != region && ranges[n].addr != base)))
+		n = ranges[n].newer;
+	return n;
+}
+
+enum pdn_retires pdn_retire_begin(uint32_t region)
+{
+	const struct pdn_memory memory = pdn_memory_of(&pdn_regions[region]);
+	uint32_t n = find_pending(region);
+
+	if (!n && (n = new_record()) != 0) {
+		ranges[n] = (struct range){
+			.addr = memory.base,
+			.begin = memory.base & -BLOCK,
+			.end = (memory.end + BLOCK - 1) & -BLOCK,
+			.buffer_id = pdn_regions[region].buffer_id,
+			.turn = ranges[n].turn,
+			.tid = pdn_my_tid(),
+			.region = region,
+			.is_shared = memory.base % BLOCK || memory.end - memory.base < BLOCK,
+		};
+		append(&pending, n);
+		count(&pdn_retired_pending, 1);
+	}
+	if (!n)
+		return PDN_RETIRES_NOT;
+	ranges[n].regions++;
+	return ranges[n].is_shared ? PDN_RETIRES_AFTER : PDN_RETIRES_BEFORE;
+}
+
+static void end_pending(uint32_t n)
+{
+	take_out(&pending, n);
+	count(&pdn_retired_pending, -1u);
+	ranges[n].tid = 0;
+}
+
+void pdn_retire_cancel(uint32_t region)
+{
+	uint32_t n = find_pending(region);
+
+	if (n && --ranges[n].regions == 0 && !ranges[n].holders) {
+		end_pending(n);
+		free_record(n);
+	}
+}
+
+void pdn_retired_drop_own(void)
+{
+	uint32_t me = pdn_my_tid();
+
+	for (uint32_t n = pending.oldest, newer; n; n = newer) {
+		newer = ranges[n].newer;
+		if (ranges[n].tid == me) {
+			end_pending(n);
+			free_record(n);
+		}
+	}
+}
+
+/* ---- holders -------------------------------------------------------------------------------- */
+
+uint32_t pdn_retired_hold(uint32_t region)
+{
+	uint32_t n = pending.oldest ? find_pending(region) : 0;
+
+	if (!n)
+		return 0;
+	ranges[n].holders++;
+	return ranges[n].turn * RECORDS + n;
+}
+
+/* Lock held. */
+static void leave_reserved(uint32_t n)
+{
+	take_out(&reserved, n);
+	count(&pdn_retired_ranges, -1u);
+	pdn_retired_bytes -= size_of(&ranges[n]);
+	append(&going, n);
+	count(&pdn_retired_going, 1);
+	pdn_account_retired();
+}
+
+/* The number of a record that has been used again is no range's. PENDING: its thread looks. */
+void pdn_retired_let_go(uint32_t number)
+{
+	uint32_t n = number % RECORDS;
+
+	if (n && number / RECORDS == ranges[n].turn % (UINT32_MAX / RECORDS + 1) &&
+	    --ranges[n].holders == 0 && !ranges[n].tid)
+		leave_reserved(n);
+}
+
+/* ---- reserving ------------------------------------------------------------------------------ */
+
+/* Lock held. The driver may hand it out while the program holds registrations of it. */
+static void drop(uint32_t n)
+{
+	pdn_counts.retired_dropped++;
+	leave_reserved(n);
+	ranges[n].was_dropped = true;
+	ranges[n].turn++; /* its holders are forgotten */
+}
+
+/* Lock held. true: there were too many. */
+static bool enter_reserved(uint32_t n)
+{
+	bool too_many = false;
+
+	append(&reserved, n);
+	count(&pdn_retired_ranges, 1);
+	pdn_retired_bytes += size_of(&ranges[n]);
+	pdn_counts.retired++;
+	if (!ranges[n].holders)
+		leave_reserved(n);
+	while (pdn_retired_ranges > pdn_retired_most ||
+	       (pdn_retired_bytes > pdn_retired_most_bytes && pdn_retired_ranges > 1)) {
+		drop(reserved.oldest);
+		too_many = true;
+	}
+	pdn_account_retired();
+	return too_many;
+}
+
+/*
+ * The address is somebody else's, and its registrations have ended: another thread was faster, or
+ * the driver has given the block to small allocations. If the old memory is still there, the free
+ * has failed.
+ */
+static bool has_escaped(const struct range *range)
+{
+	return !range->is_shared && range->holders &&
+	       pdn_driver_compare(range->addr, range->end, range->buffer_id, 0) == PDN_FALSE;
+}
+
+/* Lock held. Is it still the region that has waited? Buffer ids are used once. */
+static bool is_kept_with(uint32_t region, uint64_t buffer_id)
+{
+	return region && pdn_briefs[region].state == PDN_KEPT &&
+	       pdn_regions[region].buffer_id == buffer_id;
+}
+
+static void wait_for_block(const struct range *range)
+{
+	waiting[next_waiting].region = range->region;
+	waiting[next_waiting].begin = range->begin;
+	waiting[next_waiting].buffer_id = range->buffer_id;
+	next_waiting = (next_waiting + 1) % WAITING;
+}
+
+/* Lock held. The next region that has waited for this block; 0: there is none. */
+static uint32_t take_waiting(uint64_t begin, uint64_t end)
+{
+	for (unsigned i = 0; i < WAITING; i++) {
+		uint32_t region = waiting[i].region;
+
+		if (!region || waiting[i].begin < begin || waiting[i].begin >= end)
+			continue;
+		waiting[i].region = 0;
+		if (is_kept_with(region, waiting[i].buffer_id))
+			return region;
+	}
+	return 0;
+}
+
+/* Lock not held. The block is reserved: what was kept in it ends now. */
+static void end_kept_in(uint32_t n, const struct range *range)
+{
+	uint32_t region;
+
+	pdn_lock();
+	region = is_kept_with(range->region, range->buffer_id) ? range->region : 0;
+	while (region || (region = take_waiting(range->begin, range->end)) != 0) {
+		ranges[n].region = region; /* for pdn_retired_hold() */
+		pdn_unlock();
+		pdn_objects_end_retired(region);
+		pdn_lock();
+		region = 0;
+	}
+	pdn_unlock();
+}
+
+/* Lock not held. This thread's next one, as a copy; addr: see pdn_retired_reserve(). 0: none. */
+static uint32_t next_pending(uint64_t addr, struct range *copy)
+{
+	uint32_t me = pdn_my_tid(), n;
+
+	pdn_lock();
+	n = pending.oldest;
+	while (n && (ranges[n].tid != me || (addr && ranges[n].addr != addr)))
+		n = ranges[n].newer;
+	if (n)
+		*copy = ranges[n];
+	pdn_unlock();
+	return n;
+}
+
+static void settle(uint32_t n, const struct range *range, enum pdn_reserved result)
+{
+	bool escaped = result != PDN_RESERVED && has_escaped(range), too_many = false;
+	static bool said;
+
+	if (result == PDN_RESERVED && range->is_shared)
+		end_kept_in(n, range);
+	pdn_lock();
+	end_pending(n);
+	if (result == PDN_RESERVED) {
+		too_many = enter_reserved(n);
+	} else {
+		if (range->is_shared && is_kept_with(range->region, range->buffer_id))
+			wait_for_block(range);
+		pdn_counts.escapes += escaped;
+		pdn_account_retired();
+		free_record(n);
+	}
+	pdn_unlock();
+	if (result == PDN_RESERVED || escaped)
+		trace(range, escaped ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED);
+	if (too_many)
+		pdn_log_once(&said, PDN_LOG_WARN,
+			     "the program holds registrations of more freed memory than pindown "
+			     "keeps the addresses of (%u ranges, %llu GiB): the driver may use "
+			     "again those that it freed first",
+			     pdn_retired_most, (unsigned long long)(pdn_retired_most_bytes >> 30));
+}
+
+void pdn_retired_reserve(uint64_t addr)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	struct range range;
+	uint32_t n;
+
+	while ((n = next_pending(addr, &range)) != 0) {
+		PDN_POINT(RETIRE_RESERVING, range.addr);
+		settle(n, &range, pdn_driver_reserve(range.begin, size_of(&range)));
+	}
+	pdn_retired_give_back();
+	errno = saved;
+}
+
+/* ---- giving back ---------------------------------------------------------------------------- */
+
+/* Lock not held. The oldest that is going; 0: there is none. It is in no queue then. */
+static uint32_t take_going(void)
+{
+	uint32_t n;
+
+	pdn_lock();
+	n = going.oldest;
+	if (n) {
+		take_out(&going, n);
+		count(&pdn_retired_going, -1u);
+	}
+	pdn_unlock();
+	return n;
+}
+
+void __attribute__((cold)) pdn_retired_give_back_some(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	uint32_t n;
+
+	for (int i = 0; i < AT_ONCE && (n = take_going()) != 0; i++) {
+		pdn_driver_unreserve(ranges[n].begin, size_of(&ranges[n]));
+		trace(&ranges[n],
+		      ranges[n].was_dropped ? PDN_RETIRE_DROPPED : PDN_RETIRE_GIVEN_BACK);
+		pdn_lock();
+		free_record(n);
+		pdn_unlock();
+	}
+	errno = saved;
+}
+
+/* Lock held. The next reserved one in [begin, end); 0: there is none. */
+static uint32_t find_reserved(uint64_t begin, uint64_t end)
+{
+	uint32_t n = reserved.oldest;
+
+	while (n && (ranges[n].end <= begin || end <= ranges[n].begin))
+		n = ranges[n].newer;
+	return n;
+}
+
+/* Cold: a program that asks for an address asks seldom, and no such range is there as a rule. */
+void __attribute__((cold)) pdn_retired_yield(uint64_t addr, uint64_t length)
+{
+	uint32_t n;
+
+	if (!__atomic_load_n(&pdn_retired_ranges, __ATOMIC_RELAXED) &&
+	    !__atomic_load_n(&pdn_retired_going, __ATOMIC_RELAXED))
+		return;
+	pdn_lock();
+	while ((n = find_reserved(addr, addr + length)) != 0)
+		drop(n);
+	pdn_unlock();
+	while (__atomic_load_n(&pdn_retired_going, __ATOMIC_RELAXED))
+		pdn_retired_give_back_some();
+}
+
+/* The reservations are the parent's. */
+void pdn_retired_fork_child(void)
+{
+	unused = pending = reserved = going = (struct queue){0};
+	used = 0;
+	for (unsigned i = 0; i < WAITING; i++)
+		waiting[i].region = 0;
+	pdn_retired_pending = pdn_retired_ranges = pdn_retired_going = 0;
+	pdn_retired_bytes = 0;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Retired addresses (PINDOWN_HELD=retire). A program frees memory while it holds a registration of
+ * it. A cache by address in its middleware would find that registration again when the driver hands
+ * the address out for other memory. So the free ends the registration, and the address is reserved
+ * right behind the driver's free: nobody gets it until the program has dropped the registration.
+ *
+ * The driver reserves whole blocks of 2 MiB. Memory that has its blocks to itself is sure to get
+ * the reservation: its registrations end before the driver's free. A smaller allocation shares a
+ * block. Its registrations are kept over the free, and end only if the block can be reserved then,
+ * as nothing else is left in it; if not, that is tried again when other memory there is freed under
+ * a registration.
+ *
+ *	PENDING -> RESERVED -> GOING -> given back to the driver
+ *
+ * PENDING: from the beginning of the free, by the thread that frees. RESERVED: up to the last drop
+ * of a registration, or until there are too many: then the oldest goes. GOING: ibv_dereg_mr makes
+ * no driver call, as its caller may hold any lock, have no context, or be in a signal handler; the
+ * next allocation or free that the program makes gives the range back.
+ */
+#ifndef PDN_RETIRED_H
+#define PDN_RETIRED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cache/driver/driver.h"
+#include "cache/base/visible.h"
+
+/* At most so many ranges are reserved, and so many bytes; tests set smaller numbers. */
+extern PDN_HIDDEN uint32_t pdn_retired_most;
+extern PDN_HIDDEN uint64_t pdn_retired_most_bytes;
+
+/* Ranges by state; bytes of those reserved. Changed under the lock. */
+extern PDN_HIDDEN uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
+extern PDN_HIDDEN uint64_t pdn_retired_bytes;
+
+/*
+ * Lock not held. The program is about to free memory with cuMemFree: may held registrations end with
+ * it? Asks the driver whether it reserves addresses at all (once), and whether this free can fail.
+ */
+bool pdn_retire_possible(void);
+
+/*
+ * Lock held. Is this memory, which is freed at its begin, what can be retired: all of an allocation
+ * by cuMemAlloc? Mapped memory may be mapped elsewhere, too; pools keep their addresses.
+ */
+bool pdn_region_may_retire(uint32_t region, uint64_t begin);
+
+enum pdn_retires {
+	PDN_RETIRES_NOT,    /* no record is free */
+	PDN_RETIRES_BEFORE, /* held registrations end before the driver's free */
+	PDN_RETIRES_AFTER,  /* if at all, they end behind it */
+};
+
+/* Lock held. The region's memory ends in such a free, and has objects. */
+enum pdn_retires pdn_retire_begin(uint32_t region);
+
+/* Lock held. Nothing of the region's memory is held after all. */
+void pdn_retire_cancel(uint32_t region);
+
+/*
+ * Lock held. A held registration of the region has ended: the number of its range, for
+ * pdn_retired_let_go(); 0: its address is not retired.
+ */
+uint32_t pdn_retired_hold(uint32_t region);
+void pdn_retired_let_go(uint32_t number);
+
+/*
+ * Lock not held: the driver's free of this address has returned, and this thread's guard is still
+ * up; 0: the address is not known, and any that this thread has begun is meant. Relaxed: what this
+ * thread has made PENDING it sees.
+ */
+static inline bool pdn_retired_any_pending(void)
+{
+	return __atomic_load_n(&pdn_retired_pending, __ATOMIC_RELAXED) != 0;
+}
+void pdn_retired_reserve(uint64_t addr);
+
+/*
+ * Lock not held, in a call of the program's that the driver would refuse where it refuses to give
+ * an address back. One load if there is none; which call gives it back does not matter (relaxed).
+ */
+void pdn_retired_give_back_some(void);
+static inline void pdn_retired_give_back(void)
+{
+	if (__builtin_expect(__atomic_load_n(&pdn_retired_going, __ATOMIC_RELAXED) != 0, 0))
+		pdn_retired_give_back_some();
+}
+
+/* Lock not held. The program asks for these addresses: they are given back before their turn. */
+void pdn_retired_yield(uint64_t addr, uint64_t length);
+
+void pdn_retired_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
+void pdn_retired_fork_child(void);
+
+#endif

@@ -166,6 +166,12 @@ void pdn_account_retired(void)
 	process_changed();
 }
 
+void pdn_account_unprotected(void)
+{
+	pdn_counts.unprotected++;
+	process_changed();
+}
+
 void pdn_account_left_to_card(void)
 {
 	pdn_counts.left_to_card++;

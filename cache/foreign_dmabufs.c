@@ -11,6 +11,7 @@
 #include "cache/base/fork_gate.h"
 #include "cache/base/hashed.h"
 #include "cache/base/lock.h"
+#include "cache/base/log.h"
 #include "cache/driver/driver.h"
 #include "cache/ending.h"
 #include "cache/foreign_closed.h"
@@ -517,6 +518,23 @@ static void trace_outlived(const struct pdn_export *export, enum pindown_reason 
 		trace_now(PDN_EV_OUTLIVED, &note);
 }
 
+/* The line of PINDOWN_HELD=warn, and the first one of retire. */
+static void say_outlived(const struct pdn_export *export)
+{
+	bool once = pdn_config()->held == PDN_HELD_RETIRE, open = is_open(export);
+	static bool said;
+
+	if ((!once && pdn_config()->held != PDN_HELD_WARN) || (!open && !export->imports) ||
+	    (once && __atomic_exchange_n(&said, true, __ATOMIC_RELAXED)))
+		return;
+	pdn_log(PDN_LOG_WARN,
+		"%llu bytes of GPU memory at 0x%llx were freed while the program has %s: that "
+		"keeps them, and shows the old memory%s",
+		(unsigned long long)export->length, (unsigned long long)export->begin,
+		open ? "its own dma-buf of them open" : "a registration of its own dma-buf",
+		once ? " (said once: pindown report names all)" : "");
+}
+
 static uint64_t end_of(const struct pdn_scope *scope)
 {
 	return scope->end > scope->begin ? scope->end : scope->begin + 1;
@@ -570,6 +588,7 @@ end_exports(const struct pdn_scope *scope, enum pindown_reason reason)
 		for (unsigned i = 0; i < count; i++) {
 			trace_importers(&taken[i], reason);
 			trace_outlived(&taken[i].export, reason);
+			say_outlived(&taken[i].export);
 		}
 	} while (count == AT_ONCE);
 	errno = saved;

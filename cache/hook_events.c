@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
+#include "cache/account.h"
 #include "cache/awaiting.h"
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
@@ -317,6 +318,13 @@ void pdn_allocated(uint64_t addr, uint64_t length)
 	if (__builtin_expect(occupied | (unsettled & ~PDN_PENDING_EXPORTS) | flies, 0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
+}
+
+void __attribute__((cold)) pdn_left_to_card(void)
+{
+	pdn_lock();
+	pdn_account_left_to_card();
+	pdn_unlock();
 }
 
 void pdn_drop_idle_of(int consumer, uint64_t owner)

@@ -117,6 +117,9 @@ typedef bool pdn_consumer_may_retire_function(const struct pindown_key *key, con
 void pdn_consumer_holders(int consumer, pdn_consumer_holders_function *holders,
 			  pdn_consumer_may_retire_function *may_retire);
 
+/* A registration of GPU memory was left to libibverbs, and is only counted. */
+void pdn_left_to_card(void);
+
 /* Around fork(): to be called from pthread_atfork handlers, and in the child of _Fork(). */
 void pdn_fork_prepare(void);
 void pdn_fork_parent(void);

@@ -470,6 +470,11 @@ struct pindown_stats {
 	 * and addresses that another thread had got before: should be 0.
 	 */
 	uint64_t retired, retired_ranges, retired_bytes, retired_dropped, escapes;
+	/*
+	 * * The same where the registration was kept, as this memory is not retired: a cache by
+	 * address may find it for other memory.
+	 */
+	uint64_t unprotected;
 	/* * registrations of GPU memory that were left to libibverbs: nothing here ends them */
 	uint64_t left_to_card;
 };

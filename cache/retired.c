@@ -11,6 +11,7 @@
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
 #include "cache/ending.h"
+#include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/region.h"
 #include "cache/retired.h"
@@ -202,6 +203,16 @@ enum pdn_retires pdn_retire_begin(uint32_t region)
 	return ranges[n].is_shared ? PDN_RETIRES_AFTER : PDN_RETIRES_BEFORE;
 }
 
+bool pdn_retire_is_pending(const struct pindown_region *region)
+{
+	bool is;
+
+	pdn_lock();
+	is = find_pending(pdn_region_number(region)) != 0;
+	pdn_unlock();
+	return is;
+}
+
 static void end_pending(uint32_t n)
 {
 	take_out(&pending, n);
@@ -372,6 +383,7 @@ static uint32_t next_pending(uint64_t addr, struct range *copy)
 static void settle(uint32_t n, const struct range *range, enum pdn_reserved result)
 {
 	bool escaped = result != PDN_RESERVED && has_escaped(range), too_many = false;
+	bool stays = false;
 	static bool said;
 
 	if (result == PDN_RESERVED && range->is_shared)
@@ -381,13 +393,17 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	if (result == PDN_RESERVED) {
 		too_many = enter_reserved(n);
 	} else {
-		if (range->is_shared && is_kept_with(range->region, range->buffer_id))
+		stays = range->is_shared && is_kept_with(range->region, range->buffer_id);
+		if (stays)
 			wait_for_block(range);
 		pdn_counts.escapes += escaped;
 		pdn_account_retired();
 		free_record(n);
 	}
 	pdn_unlock();
+	if (stays)
+		pdn_held_unprotected(&pdn_regions[range->region],
+				     &(struct pdn_held_objects){.all = 1}, 0);
 	if (result == PDN_RESERVED || escaped)
 		trace(range, escaped ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED);
 	if (too_many)

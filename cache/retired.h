@@ -26,6 +26,7 @@
 
 #include "cache/driver/driver.h"
 #include "cache/base/visible.h"
+#include "cache/region.h"
 
 /* At most so many ranges are reserved, and so many bytes; tests set smaller numbers. */
 extern PDN_HIDDEN uint32_t pdn_retired_most;
@@ -55,6 +56,9 @@ enum pdn_retires {
 
 /* Lock held. The region's memory ends in such a free, and has objects. */
 enum pdn_retires pdn_retire_begin(uint32_t region);
+
+/* Lock not held. Has this thread begun to retire the region's memory? */
+bool pdn_retire_is_pending(const struct pindown_region *region);
 
 /* Lock held. Nothing of the region's memory is held after all. */
 void pdn_retire_cancel(uint32_t region);

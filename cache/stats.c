@@ -77,6 +77,7 @@ static void PDN_RARE fill_process(struct pindown_stats *stats)
 	put(&stats->retired_bytes, pdn_retired_bytes);
 	put(&stats->retired_dropped, pdn_counts.retired_dropped);
 	put(&stats->escapes, pdn_counts.escapes);
+	put(&stats->unprotected, pdn_counts.unprotected);
 	put(&stats->left_to_card, pdn_counts.left_to_card);
 	put(&stats->exports_saved, pdn_counts.exports_saved);
 	put32(&stats->intercepting, pdn_is_intercepting());

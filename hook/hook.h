@@ -337,6 +337,12 @@ void pdn_mapped(uint64_t addr, uint64_t length);
 void pdn_unmapped(uint64_t addr, uint64_t length);
 bool pdn_mapping_is_known(uint64_t base, uint64_t id);
 
+/* ---- pools (cuda/pools.c) -------------------------------------------------------------------- */
+
+void pdn_pool_set(void *pool, CUmemPool_attribute attribute, const void *value);
+void pdn_pool_destroyed(void *pool);
+bool pdn_pool_is_known_to_keep(void *pool); /* for pdn_pool_keeps (cache/driver/driver.h) */
+
 /* ---- memory that can be registered (cuda/capable.c) ------------------------------------------ */
 
 /*

@@ -12,6 +12,7 @@
 PDN_AT_LOAD void *(*pdn_find_driver_symbol)(const char *name);
 PDN_AT_LOAD bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
 PDN_AT_LOAD bool (*pdn_free_is_sure)(void);
+PDN_AT_LOAD bool (*pdn_pool_keeps)(void *pool);
 
 /*
  * The functions used here; each is looked up by its exported name at its first use. About memory

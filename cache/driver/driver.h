@@ -111,6 +111,12 @@ extern bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
  */
 extern bool (*pdn_free_is_sure)(void);
 
+/*
+ * Does this pool keep the memory that is freed, so that what is allocated at the address next is
+ * the same memory? Set by hook/; NULL: it does not.
+ */
+extern bool (*pdn_pool_keeps)(void *pool);
+
 /* Call the driver no more: it is shut down, or this is a forked child that can't use it. */
 void pdn_driver_forget(void);
 

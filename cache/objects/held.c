@@ -3,12 +3,15 @@
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "cache/account.h"
 #include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
+#include "cache/retired.h"
 #include "cache/trace/modules.h"
 #include "cache/trace/stack.h"
 
@@ -42,14 +45,41 @@ static void warn_of_held(const struct pindown_region *region, const struct pdn_h
 	name_code(freed_at, freed, sizeof(freed));
 	pdn_log(PDN_LOG_WARN,
 		"%llu bytes of GPU memory at 0x%llx were freed%s%s while the program holds %u "
-		"registration%s of them%s%s: they stay pinned until it deregisters them",
+		"registration%s of them%s%s: they stay pinned until it deregisters them%s",
 		(unsigned long long)(region->end - region->base), (unsigned long long)region->base,
 		region->reason == PINDOWN_REASON_ORDERED ? " in stream order" : "", freed,
 		held->all, held->all == 1 ? "" : "s",
 		!made[0]	 ? ""
 		: held->all == 1 ? ", made"
 				 : ", one made",
-		made);
+		made,
+		pdn_config()->held == PDN_HELD_RETIRE ? " (said once: pindown report names all)"
+						      : "");
+}
+
+/*
+ * The address may be handed out for other memory, and then a cache by address finds the old
+ * registration. Not where the pool keeps the memory, so that it is the same.
+ */
+static bool is_unprotected(const struct pindown_region *region)
+{
+	void *pool = pdn_region_pool(region);
+
+	return !pool || !pdn_pool_keeps || !pdn_pool_keeps(pool);
+}
+
+void pdn_held_unprotected(const struct pindown_region *region, const struct pdn_held_objects *held,
+			  uint64_t made_at)
+{
+	static bool said;
+
+	if (!is_unprotected(region))
+		return;
+	pdn_lock();
+	pdn_account_unprotected();
+	pdn_unlock();
+	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		warn_of_held(region, held, made_at);
 }
 
 void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
@@ -63,7 +93,10 @@ void pdn_held_report(const struct pindown_region *region, const struct pdn_held_
 	for (unsigned i = 0; i < PDN_CONSUMERS; i++)
 		if (held->of[i].count)
 			pdn_trace_held(region, held->of[i].name, held->of[i].count);
-	if (pdn_config()->held != PDN_HELD_WARN || reason == PINDOWN_REASON_FLUSHED)
+	if (reason == PINDOWN_REASON_FLUSHED)
 		return;
-	warn_of_held(region, held, made_at);
+	if (pdn_config()->held == PDN_HELD_WARN)
+		warn_of_held(region, held, made_at);
+	else if (pdn_config()->held == PDN_HELD_RETIRE && !pdn_retire_is_pending(region))
+		pdn_held_unprotected(region, held, made_at);
 }

@@ -176,13 +176,19 @@ static void name_all(struct held_objects *held)
 			trace_holder(held, &held->of[i], &unknown);
 }
 
-/* What an object was asked for that no registration is known of may be anything. */
+/*
+ * An object of a consumer that names no registrations ends with any part of its region. Of one whose
+ * registration is just being made, it is not known yet what it is asked for.
+ */
 static void ask_all(struct held_objects *held)
 {
 	search(held, ask_one);
-	for (uint32_t i = 0; i < held->count; i++)
-		if (held->of[i].consumer && !held->of[i].named)
-			pdn_objects[held->of[i].number].outlives = true;
+	for (uint32_t i = 0; i < held->count; i++) {
+		const struct held_object *object = &held->of[i];
+
+		if (object->consumer && object->consumer->holders && !object->named)
+			pdn_objects[object->number].outlives = true;
+	}
 }
 
 void pdn_objects_ask_holders(uint32_t region, const struct pdn_scope *scope)

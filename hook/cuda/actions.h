@@ -223,6 +223,20 @@ static inline void recheck(const struct call *call, void *pool)
 		pdn_recheck(pool);
 }
 
+static inline void pool_destroyed(const struct call *call, void *pool)
+{
+	recheck(call, pool);
+	if (pdn_succeeded(call))
+		pdn_pool_destroyed(pool);
+}
+
+static inline void pool_set(const struct call *call, void *pool, CUmemPool_attribute attribute,
+			    const void *value)
+{
+	if (pdn_succeeded(call))
+		pdn_pool_set(pool, attribute, value);
+}
+
 static inline void end_process(struct call *call, int pid)
 {
 	if (pid == getpid())

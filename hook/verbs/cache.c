@@ -454,6 +454,32 @@ static bool is_for_dmabuf(const struct pdn_registration *what)
 	       !((what->iova - (uintptr_t)what->addr) & PAGE_MASK) && what->pd;
 }
 
+/* `why`: the card's error, or a pindown_result. false: it is no GPU memory that can be cached. */
+static bool is_left(int why)
+{
+	return why > 0 || (why < PINDOWN_ERR_RANGE && why != PINDOWN_ERR_BUSY);
+}
+
+/* Of registrations that libibverbs makes, none ends with its memory. */
+void pdn_verbs_leave(const struct ibv_context *context, int why)
+{
+	static bool said;
+
+	if (!is_left(why))
+		return;
+	pdn_left_to_card();
+	if (why > 0)
+		pdn_log_once(&said, PDN_LOG_WARN,
+			     "%s refuses dma-bufs of GPU memory (error %d): registrations are left "
+			     "to libibverbs, which needs nvidia-peermem; pindown can't end them",
+			     context->device->name, why);
+	else
+		pdn_log_once(&said, PDN_LOG_WARN,
+			     "a registration of GPU memory is left to libibverbs, as it can't be "
+			     "cached (%s): pindown can't end it",
+			     pindown_strerror(why));
+}
+
 static struct ibv_mr *leave_to_libibverbs(struct pdn_mr *mr, int error)
 {
 	pdn_mr_free(mr);
@@ -478,8 +504,12 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 	struct pdn_mr *mr;
 	int saved = errno, result;
 
-	if (!is_for_dmabuf(what) || pdn_verbs_longest(what->pd->context) == 0)
+	if (!is_for_dmabuf(what))
 		return NULL;
+	if (pdn_verbs_longest(what->pd->context) == 0) {
+		pdn_verbs_leave(what->pd->context, EOPNOTSUPP);
+		return NULL;
+	}
 	mr = pdn_mr_new(PDN_MR_GIVEN);
 	if (!mr) {
 		errno = saved;
@@ -489,6 +519,7 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 	if (PDN_UNLIKELY(result != PINDOWN_OK)) {
 		if (result > 0 && is_permanent(result))
 			pdn_verbs_note_limit(what->pd->context, 0);
+		pdn_verbs_leave(what->pd->context, result);
 		return leave_to_libibverbs(mr, saved);
 	}
 	pdn_mr_set_object(mr, object);

@@ -267,6 +267,9 @@ bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what);
 /* ibv_dereg_mr of an ibv_mr that we made; the answer of the verb. */
 int pdn_verbs_deregister(struct pdn_mr *mr);
 
+/* A registration of GPU memory is left to libibverbs: count it, and say so if it is the first. */
+void pdn_verbs_leave(const struct ibv_context *context, int why);
+
 /* libibverbs' ibv_dereg_mr, of one that libibverbs made. */
 int pdn_verbs_deregister_real(struct ibv_mr *mr);
 

@@ -303,7 +303,7 @@ START_TEST(removing_a_consumer_waits_for_a_search_for_holders)
 	pindown_object *object = must_attach(consumer, AT(0), KEY(1, 1));
 	struct worker freer, remover;
 
-	pdn_consumer_holders(consumer, stop_in_search);
+	pdn_consumer_holders(consumer, stop_in_search, NULL);
 	worker_start(&freer, free_it, NULL);
 	gate_wait(&inside);
 	worker_start(&remover, remove_consumer, NULL);

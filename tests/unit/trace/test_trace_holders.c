@@ -43,7 +43,7 @@ static void begin(void)
 {
 	set_up();
 	open_books();
-	pdn_consumer_holders(consumer, find_holders);
+	pdn_consumer_holders(consumer, find_holders, NULL);
 	registered = 0;
 	pdn_trace_open();
 }
@@ -198,7 +198,7 @@ START_TEST(letting_go_meanwhile_is_no_misuse)
 {
 	const char *said;
 
-	pdn_consumer_holders(consumer, find_one_that_lets_go);
+	pdn_consumer_holders(consumer, find_one_that_lets_go, NULL);
 	hold(1, AT(0), 4096);
 	said = stderr_of(free_it);
 	ck_assert_str_eq(said, "");
@@ -238,7 +238,7 @@ START_TEST(a_consumer_that_does_not_know)
 {
 	pindown_object *unknown = must_attach(consumer, AT(0), KEY(1, 1));
 
-	pdn_consumer_holders(consumer, _i ? find_holders : NULL);
+	pdn_consumer_holders(consumer, _i ? find_holders : NULL, NULL);
 	hold(1, AT(1), 4096);
 	end(AT(0));
 	pindown_detach(unknown);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Memory pools and stream-ordered allocation. Freed memory stays in its pool until the stream is
- * waited for, the pool is trimmed, or it ends. Its address stays the pool's until that ends: the next
- * allocation of that size gets the same address, under another id.
+ * waited for, or the pool is trimmed or ends. Its address stays the pool's until the pool ends: the
+ * next allocation of that size gets the same address, under another id.
  */
 #include <stdlib.h>
 #include <string.h>

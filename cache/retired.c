@@ -22,6 +22,9 @@
 #define WAITING 64u
 #define AT_ONCE 4 /* ranges that one call of the program gives back */
 
+/* How long a free tries to get its address from an allocation in another thread. */
+#define CONTEST_NS 20000000u
+
 uint32_t pdn_retired_most = 4096;
 uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
 uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
@@ -308,9 +311,8 @@ static bool enter_reserved(uint32_t n)
 }
 
 /*
- * The address is somebody else's, and its registrations have ended: another thread was faster, or
- * the driver has given the block to small allocations. If the old memory is still there, the free
- * has failed.
+ * The address is somebody else's, and its registrations have ended. If the old memory is still
+ * there, the free has failed.
  */
 static bool has_escaped(const struct range *range)
 {
@@ -414,6 +416,51 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 			     pdn_retired_most, (unsigned long long)(pdn_retired_most_bytes >> 30));
 }
 
+/*
+ * Another thread's allocation may get the address first. It sees that the range is PENDING, and
+ * gives the memory back (pdn_retired_wants()): so the address can be had a moment later.
+ */
+static enum pdn_reserved reserve(const struct range *range)
+{
+	enum pdn_reserved result = pdn_driver_reserve(range->begin, size_of(range));
+	uint64_t deadline = pdn_deadline(CONTEST_NS);
+	struct pdn_backoff rest = {0};
+
+	while (result == PDN_ELSEWHERE && has_escaped(range) && pdn_deadline(0) < deadline) {
+		pdn_backoff(&rest);
+		result = pdn_driver_reserve(range->begin, size_of(range));
+	}
+	return result;
+}
+
+bool pdn_retired_wants_some(uint64_t addr, uint64_t length)
+{
+	PDN_CANCELLED_LATER;
+	uint32_t n;
+
+	pdn_lock();
+	n = pending.oldest;
+	while (n && (ranges[n].is_shared || !ranges[n].holders || ranges[n].end <= addr ||
+		     addr + length <= ranges[n].begin))
+		n = ranges[n].newer;
+	pdn_unlock();
+	return n != 0;
+}
+
+bool pdn_retired_yield_to_free(uint64_t addr, uint64_t length, CUresult (*free_memory)(CUdeviceptr))
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	uint64_t deadline = pdn_deadline(CONTEST_NS);
+	struct pdn_backoff rest = {0};
+	bool given = free_memory && free_memory(addr) == CUDA_SUCCESS;
+
+	while (given && pdn_retired_wants(addr, length) && pdn_deadline(0) < deadline)
+		pdn_backoff(&rest);
+	errno = saved;
+	return given;
+}
+
 void pdn_retired_reserve(uint64_t addr)
 {
 	PDN_UNCANCELLED;
@@ -423,7 +470,7 @@ void pdn_retired_reserve(uint64_t addr)
 
 	while ((n = next_pending(addr, &range)) != 0) {
 		PDN_POINT(RETIRE_RESERVING, range.addr);
-		settle(n, &range, pdn_driver_reserve(range.begin, size_of(&range)));
+		settle(n, &range, reserve(&range));
 	}
 	pdn_retired_give_back();
 	errno = saved;

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/base/visible.h"
 #include "cache/region.h"
@@ -90,6 +91,21 @@ static inline void pdn_retired_give_back(void)
 {
 	if (__builtin_expect(__atomic_load_n(&pdn_retired_going, __ATOMIC_RELAXED) != 0, 0))
 		pdn_retired_give_back_some();
+}
+
+/*
+ * Lock not held. An allocation has got this memory: does a free in another thread want to reserve
+ * the address? One load if no free does. Then the memory is given back by the driver's cuMemFree,
+ * and the caller waits until the free has the address, but not for long. false: it can't be given
+ * back.
+ */
+bool pdn_retired_wants_some(uint64_t addr, uint64_t length);
+bool pdn_retired_yield_to_free(uint64_t addr, uint64_t length,
+			       CUresult (*free_memory)(CUdeviceptr));
+static inline bool pdn_retired_wants(uint64_t addr, uint64_t length)
+{
+	return __builtin_expect(pdn_retired_any_pending(), 0) &&
+	       pdn_retired_wants_some(addr, length);
 }
 
 /* Lock not held. The program asks for these addresses: they are given back before their turn. */

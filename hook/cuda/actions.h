@@ -157,6 +157,17 @@ static inline void allocated(const struct call *call, uint64_t addr, uint64_t le
 		device_memory_begins(addr, length);
 }
 
+/*
+ * The call has allocated memory whose address a free in another thread is about to retire: it is
+ * given back, and the call is made again (`again`) when that thread has reserved the address.
+ */
+#define YIELD_RETIRED(call, dptr, size, again)                                             \
+	do {                                                                               \
+		while (pdn_succeeded(call) && pdn_retired_wants(*(dptr), size) &&          \
+		       pdn_retired_yield_to_free(*(dptr), size, PDN_DRIVER(cuMemFree_v2))) \
+			(call)->result = (again);                                          \
+	} while (0)
+
 /* What the driver would refuse, as while a stream is captured, it has not refused here either. */
 static inline void allocated_linear(const struct call *call, uint64_t addr, uint64_t length)
 {

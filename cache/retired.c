@@ -22,8 +22,8 @@
 #define WAITING 64u
 #define AT_ONCE 4 /* ranges that one call of the program gives back */
 
-/* How long a free tries to get its address from an allocation in another thread. */
-#define CONTEST_NS 20000000u
+/* How long a free and an allocation wait for each other: see pdn_retired_allocates(). */
+#define GATE_NS 20000000u
 
 uint32_t pdn_retired_most = 4096;
 uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
@@ -157,6 +157,78 @@ bool pdn_region_may_retire(uint32_t region, uint64_t begin)
 	       !(pdn_regions[region].flags & other);
 }
 
+/* ---- the gate ------------------------------------------------------------------------------- */
+
+/*
+ * Either allocations are in the driver, or one free that retires its address is, from the driver's
+ * free up to the reservation. They take turns. Both wait for a bounded time only: a thread may be
+ * in neither for long, or may have ended there. Under the lock.
+ */
+bool pdn_retired_ever;
+static uint32_t allocations, window, windows_wanted; /* window: the tid of the free; 0: none */
+static bool window_is_next;
+
+bool __attribute__((cold)) pdn_retired_allocates_some(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	uint64_t deadline = pdn_deadline(GATE_NS);
+	bool in_time = true;
+
+	pdn_lock();
+	while (in_time && (window || (windows_wanted && window_is_next)))
+		in_time = pdn_wait_pending(deadline);
+	allocations++;
+	window_is_next = true;
+	pdn_unlock();
+	errno = saved;
+	return true;
+}
+
+void __attribute__((cold)) pdn_retired_allocated(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+
+	pdn_lock();
+	allocations -= allocations != 0;
+	if (!allocations)
+		pdn_wake_waiters();
+	pdn_unlock();
+	pdn_retired_give_back();
+	errno = saved;
+}
+
+/* Allocations that have not ended in time are not waited for again. */
+void pdn_retired_begins_window(void)
+{
+	PDN_UNCANCELLED;
+	uint64_t deadline = pdn_deadline(GATE_NS);
+	bool in_time = true;
+
+	pdn_lock();
+	windows_wanted++;
+	while (in_time && (window || allocations))
+		in_time = pdn_wait_pending(deadline);
+	windows_wanted--;
+	if (!in_time)
+		allocations = 0;
+	window = pdn_my_tid();
+	pdn_unlock();
+}
+
+/* Lock not held. */
+static void leave_window(void)
+{
+	pdn_lock();
+	if (window == pdn_my_tid()) {
+		window = 0;
+		window_is_next = false;
+		pdn_wake_waiters();
+	}
+	pdn_unlock();
+}
+
 /* ---- pending -------------------------------------------------------------------------------- */
 
 static uint32_t new_record(void)
@@ -199,6 +271,7 @@ enum pdn_retires pdn_retire_begin(uint32_t region)
 		};
 		append(&pending, n);
 		count(&pdn_retired_pending, 1);
+		__atomic_store_n(&pdn_retired_ever, true, __ATOMIC_RELAXED);
 	}
 	if (!n)
 		return PDN_RETIRES_NOT;
@@ -416,51 +489,6 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 			     pdn_retired_most, (unsigned long long)(pdn_retired_most_bytes >> 30));
 }
 
-/*
- * Another thread's allocation may get the address first. It sees that the range is PENDING, and
- * gives the memory back (pdn_retired_wants()): so the address can be had a moment later.
- */
-static enum pdn_reserved reserve(const struct range *range)
-{
-	enum pdn_reserved result = pdn_driver_reserve(range->begin, size_of(range));
-	uint64_t deadline = pdn_deadline(CONTEST_NS);
-	struct pdn_backoff rest = {0};
-
-	while (result == PDN_ELSEWHERE && has_escaped(range) && pdn_deadline(0) < deadline) {
-		pdn_backoff(&rest);
-		result = pdn_driver_reserve(range->begin, size_of(range));
-	}
-	return result;
-}
-
-bool pdn_retired_wants_some(uint64_t addr, uint64_t length)
-{
-	PDN_CANCELLED_LATER;
-	uint32_t n;
-
-	pdn_lock();
-	n = pending.oldest;
-	while (n && (ranges[n].is_shared || !ranges[n].holders || ranges[n].end <= addr ||
-		     addr + length <= ranges[n].begin))
-		n = ranges[n].newer;
-	pdn_unlock();
-	return n != 0;
-}
-
-bool pdn_retired_yield_to_free(uint64_t addr, uint64_t length, CUresult (*free_memory)(CUdeviceptr))
-{
-	PDN_UNCANCELLED;
-	int saved = errno;
-	uint64_t deadline = pdn_deadline(CONTEST_NS);
-	struct pdn_backoff rest = {0};
-	bool given = free_memory && free_memory(addr) == CUDA_SUCCESS;
-
-	while (given && pdn_retired_wants(addr, length) && pdn_deadline(0) < deadline)
-		pdn_backoff(&rest);
-	errno = saved;
-	return given;
-}
-
 void pdn_retired_reserve(uint64_t addr)
 {
 	PDN_UNCANCELLED;
@@ -470,8 +498,9 @@ void pdn_retired_reserve(uint64_t addr)
 
 	while ((n = next_pending(addr, &range)) != 0) {
 		PDN_POINT(RETIRE_RESERVING, range.addr);
-		settle(n, &range, reserve(&range));
+		settle(n, &range, pdn_driver_reserve(range.begin, size_of(&range)));
 	}
+	leave_window();
 	pdn_retired_give_back();
 	errno = saved;
 }
@@ -544,5 +573,7 @@ void pdn_retired_fork_child(void)
 	for (unsigned i = 0; i < WAITING; i++)
 		waiting[i].region = 0;
 	pdn_retired_pending = pdn_retired_ranges = pdn_retired_going = 0;
+	allocations = window = windows_wanted = 0;
+	window_is_next = pdn_retired_ever = false;
 	pdn_retired_bytes = 0;
 }

@@ -94,19 +94,25 @@ static inline void pdn_retired_give_back(void)
 }
 
 /*
- * Lock not held. An allocation has got this memory: does a free in another thread want to reserve
- * the address? One load if no free does. Then the memory is given back by the driver's cuMemFree,
- * and the caller waits until the free has the address, but not for long. false: it can't be given
- * back.
+ * An allocation must not get the address between a free and its reservation: the call waits while a
+ * free of another thread is there, and such a free waits for the call. true: pdn_retired_allocated()
+ * is due when it has returned. One load until something is retired for the first time; relaxed: the
+ * lock orders the rest, and the first free may meet an allocation that has not seen it.
  */
-bool pdn_retired_wants_some(uint64_t addr, uint64_t length);
-bool pdn_retired_yield_to_free(uint64_t addr, uint64_t length,
-			       CUresult (*free_memory)(CUdeviceptr));
-static inline bool pdn_retired_wants(uint64_t addr, uint64_t length)
+extern PDN_HIDDEN bool pdn_retired_ever;
+bool pdn_retired_allocates_some(void);
+static inline bool pdn_retired_allocates(void)
 {
-	return __builtin_expect(pdn_retired_any_pending(), 0) &&
-	       pdn_retired_wants_some(addr, length);
+	return __builtin_expect(__atomic_load_n(&pdn_retired_ever, __ATOMIC_RELAXED), 0) &&
+	       pdn_retired_allocates_some();
 }
+void pdn_retired_allocated(void);
+
+/*
+ * Lock not held; its guard is up. This thread is about to make the driver's free of a range that is
+ * PENDING. pdn_retired_reserve() ends it.
+ */
+void pdn_retired_begins_window(void);
 
 /* Lock not held. The program asks for these addresses: they are given back before their turn. */
 void pdn_retired_yield(uint64_t addr, uint64_t length);

@@ -141,10 +141,9 @@ end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why,
 		&(struct pdn_scope){
 			.kind = PDN_GUARD_RANGE, .begin = begin, .end = end, .retires = retires},
 		hint, REASON_OF(why));
-	if (!retires || !pdn_retired_any_pending())
-		return guard;
-	pdn_retired_begins_window();
-	return guard | PDN_GUARD_RETIRES;
+	if (retires && pdn_retired_any_pending() && pdn_retired_begins_window())
+		guard |= PDN_GUARD_RETIRES;
+	return guard;
 }
 
 /* The same, where nobody has looked at the index, or it has changed since. */

@@ -22,8 +22,12 @@
 #define WAITING 64u
 #define AT_ONCE 4 /* ranges that one call of the program gives back */
 
-/* How long a free and an allocation wait for each other: see pdn_retired_allocates(). */
-#define GATE_NS 20000000u
+/*
+ * How long an allocation waits for a free that retires its address, and the free for allocations:
+ * see pdn_retired_allocates(). The driver's free may wait for kernels, so the first is short.
+ */
+#define ALLOCATION_WAITS_NS 20000000u
+#define FREE_WAITS_NS	    200000000u
 
 uint32_t pdn_retired_most = 4096;
 uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
@@ -157,6 +161,16 @@ bool pdn_region_may_retire(uint32_t region, uint64_t begin)
 	       !(pdn_regions[region].flags & other);
 }
 
+/* Lock held. PENDING, of this thread, and freed at this address if that is not 0; 0: none. */
+static uint32_t find_own(uint64_t addr)
+{
+	uint32_t me = pdn_my_tid(), n = pending.oldest;
+
+	while (n && (ranges[n].tid != me || (addr && ranges[n].addr != addr)))
+		n = ranges[n].newer;
+	return n;
+}
+
 /* ---- the gate ------------------------------------------------------------------------------- */
 
 /*
@@ -166,18 +180,17 @@ bool pdn_region_may_retire(uint32_t region, uint64_t begin)
  */
 bool pdn_retired_ever;
 static uint32_t allocations, window, windows_wanted; /* window: the tid of the free; 0: none */
-static bool window_is_next;
+static bool window_is_next, window_is_slow;	     /* slow: no other allocation waits for it */
 
 bool __attribute__((cold)) pdn_retired_allocates_some(void)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
-	uint64_t deadline = pdn_deadline(GATE_NS);
-	bool in_time = true;
+	uint64_t deadline = pdn_deadline(ALLOCATION_WAITS_NS);
 
 	pdn_lock();
-	while (in_time && (window || (windows_wanted && window_is_next)))
-		in_time = pdn_wait_pending(deadline);
+	while (!window_is_slow && (window || (windows_wanted && window_is_next)))
+		window_is_slow = !pdn_wait_pending(deadline);
 	allocations++;
 	window_is_next = true;
 	pdn_unlock();
@@ -200,21 +213,24 @@ void __attribute__((cold)) pdn_retired_allocated(void)
 }
 
 /* Allocations that have not ended in time are not waited for again. */
-void pdn_retired_begins_window(void)
+bool __attribute__((cold)) pdn_retired_begins_window(void)
 {
 	PDN_UNCANCELLED;
-	uint64_t deadline = pdn_deadline(GATE_NS);
-	bool in_time = true;
+	uint64_t deadline = pdn_deadline(FREE_WAITS_NS);
+	bool mine, in_time = true;
 
 	pdn_lock();
-	windows_wanted++;
-	while (in_time && (window || allocations))
+	mine = find_own(0) != 0;
+	windows_wanted += mine;
+	while (mine && in_time && (window || allocations))
 		in_time = pdn_wait_pending(deadline);
-	windows_wanted--;
+	windows_wanted -= mine;
 	if (!in_time)
 		allocations = 0;
-	window = pdn_my_tid();
+	if (mine)
+		window = pdn_my_tid();
 	pdn_unlock();
+	return mine;
 }
 
 /* Lock not held. */
@@ -223,7 +239,7 @@ static void leave_window(void)
 	pdn_lock();
 	if (window == pdn_my_tid()) {
 		window = 0;
-		window_is_next = false;
+		window_is_next = window_is_slow = false;
 		pdn_wake_waiters();
 	}
 	pdn_unlock();
@@ -309,6 +325,9 @@ void pdn_retire_cancel(uint32_t region)
 void pdn_retired_drop_own(void)
 {
 	uint32_t me = pdn_my_tid();
+
+	if (window == me)
+		window = 0;
 
 	for (uint32_t n = pending.oldest, newer; n; n = newer) {
 		newer = ranges[n].newer;
@@ -443,12 +462,10 @@ static void end_kept_in(uint32_t n, const struct range *range)
 /* Lock not held. This thread's next one, as a copy; addr: see pdn_retired_reserve(). 0: none. */
 static uint32_t next_pending(uint64_t addr, struct range *copy)
 {
-	uint32_t me = pdn_my_tid(), n;
+	uint32_t n;
 
 	pdn_lock();
-	n = pending.oldest;
-	while (n && (ranges[n].tid != me || (addr && ranges[n].addr != addr)))
-		n = ranges[n].newer;
+	n = find_own(addr);
 	if (n)
 		*copy = ranges[n];
 	pdn_unlock();
@@ -574,6 +591,6 @@ void pdn_retired_fork_child(void)
 		waiting[i].region = 0;
 	pdn_retired_pending = pdn_retired_ranges = pdn_retired_going = 0;
 	allocations = window = windows_wanted = 0;
-	window_is_next = pdn_retired_ever = false;
+	window_is_next = window_is_slow = pdn_retired_ever = false;
 	pdn_retired_bytes = 0;
 }

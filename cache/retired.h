@@ -110,9 +110,9 @@ void pdn_retired_allocated(void);
 
 /*
  * Lock not held; its guard is up. This thread is about to make the driver's free of a range that is
- * PENDING. pdn_retired_reserve() ends it.
+ * PENDING: then pdn_retired_reserve() is due behind it. false: it has no such range.
  */
-void pdn_retired_begins_window(void);
+bool pdn_retired_begins_window(void);
 
 /* Lock not held. The program asks for these addresses: they are given back before their turn. */
 void pdn_retired_yield(uint64_t addr, uint64_t length);

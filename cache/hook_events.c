@@ -131,7 +131,8 @@ static bool may_retire(unsigned why)
 static pdn_guard __attribute__((noinline))
 end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why, pdn_guard guard)
 {
-	bool retires = may_retire(why);
+	/* The deepest guards of a thread do not say what is freed, and neither do recordless ones. */
+	bool retires = guard < PDN_GUARDS && may_retire(why);
 
 	if (begin == end) {
 		end = known_end(begin, hint);

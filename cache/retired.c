@@ -365,14 +365,14 @@ static void end_kept_in(uint32_t n, const struct range *range)
 	pdn_unlock();
 }
 
-/* Lock not held. This thread's next one, as a copy; addr: see pdn_retired_reserve(). 0: none. */
+/* Lock not held. This thread's next one at the address, as a copy; 0: there is none. */
 static uint32_t next_pending(uint64_t addr, struct range *copy)
 {
 	uint32_t me = pdn_my_tid(), n;
 
 	pdn_lock();
 	n = pending.oldest;
-	while (n && (ranges[n].tid != me || (addr && ranges[n].addr != addr)))
+	while (n && (ranges[n].tid != me || ranges[n].addr != addr))
 		n = ranges[n].newer;
 	if (n)
 		*copy = ranges[n];

@@ -72,8 +72,8 @@ void pdn_retired_let_go(uint32_t number);
 
 /*
  * Lock not held: the driver's free of this address has returned, and this thread's guard is still
- * up; 0: the address is not known, and any that this thread has begun is meant. Relaxed: what this
- * thread has made PENDING it sees.
+ * up. Others that the thread has begun are of frees around this one, which the driver has not made
+ * yet. Relaxed: what this thread has made PENDING it sees.
  */
 static inline bool pdn_retired_any_pending(void)
 {

@@ -13,6 +13,7 @@
 #include "cache/ending.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
+#include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/retired.h"
 #include "cache/trace/writer.h"
@@ -310,12 +311,15 @@ static bool enter_reserved(uint32_t n)
 /*
  * The address is somebody else's, and its registrations have ended: another thread was faster, or
  * the driver has given the block to small allocations. If the old memory is still there, the free
- * has failed.
+ * has failed. Others may be freeing what is there now, which is unknown then.
  */
 static bool has_escaped(const struct range *range)
 {
+	const struct pdn_memory memory = {
+		.base = range->addr, .end = range->end, .context = PDN_ANY_CONTEXT};
+
 	return !range->is_shared && range->holders &&
-	       pdn_driver_compare(range->addr, range->end, range->buffer_id, 0) == PDN_FALSE;
+	       pdn_compare_memory(&memory, range->buffer_id, 0) != PDN_TRUE;
 }
 
 /* Lock held. Is it still the region that has waited? Buffer ids are used once. */

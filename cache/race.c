@@ -73,9 +73,9 @@ static void __attribute__((noinline, cold)) ended_rarely(pdn_guard guard)
 {
 	pdn_guard plain = guard & ~PDN_GUARD_RETIRES;
 
-	if (guard & PDN_GUARD_RETIRES)
-		pdn_retired_reserve(
-			plain < PDN_GUARDS && pdn_self_tls ? pdn_self_tls->guards[plain].begin : 0);
+	/* If a callback has forked, this is the child, which may have no record. */
+	if (guard & PDN_GUARD_RETIRES && pdn_self_tls)
+		pdn_retired_reserve(pdn_self_tls->guards[plain].begin);
 	if (plain & RECORDLESS)
 		pdn_thread_count_recordless(-1, plain & ~RECORDLESS);
 	else

@@ -13,6 +13,7 @@
 #include "cache/ending.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
+#include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/retired.h"
 #include "cache/trace/writer.h"
@@ -161,12 +162,12 @@ bool pdn_region_may_retire(uint32_t region, uint64_t begin)
 	       !(pdn_regions[region].flags & other);
 }
 
-/* Lock held. PENDING, of this thread, and freed at this address if that is not 0; 0: none. */
+/* Lock held. PENDING, of this thread's free of this address; 0: there is none. */
 static uint32_t find_own(uint64_t addr)
 {
 	uint32_t me = pdn_my_tid(), n = pending.oldest;
 
-	while (n && (ranges[n].tid != me || (addr && ranges[n].addr != addr)))
+	while (n && (ranges[n].tid != me || ranges[n].addr != addr))
 		n = ranges[n].newer;
 	return n;
 }
@@ -213,14 +214,14 @@ void __attribute__((cold)) pdn_retired_allocated(void)
 }
 
 /* Allocations that have not ended in time are not waited for again. */
-bool __attribute__((cold)) pdn_retired_begins_window(void)
+bool __attribute__((cold)) pdn_retired_begins_window(uint64_t addr)
 {
 	PDN_UNCANCELLED;
 	uint64_t deadline = pdn_deadline(FREE_WAITS_NS);
 	bool mine, in_time = true;
 
 	pdn_lock();
-	mine = find_own(0) != 0;
+	mine = find_own(addr) != 0;
 	windows_wanted += mine;
 	while (mine && in_time && (window || allocations))
 		in_time = pdn_wait_pending(deadline);
@@ -404,12 +405,15 @@ static bool enter_reserved(uint32_t n)
 
 /*
  * The address is somebody else's, and its registrations have ended. If the old memory is still
- * there, the free has failed.
+ * there, the free has failed. Others may be freeing what is there now, which is unknown then.
  */
 static bool has_escaped(const struct range *range)
 {
+	const struct pdn_memory memory = {
+		.base = range->addr, .end = range->end, .context = PDN_ANY_CONTEXT};
+
 	return !range->is_shared && range->holders &&
-	       pdn_driver_compare(range->addr, range->end, range->buffer_id, 0) == PDN_FALSE;
+	       pdn_compare_memory(&memory, range->buffer_id, 0) != PDN_TRUE;
 }
 
 /* Lock held. Is it still the region that has waited? Buffer ids are used once. */
@@ -459,7 +463,7 @@ static void end_kept_in(uint32_t n, const struct range *range)
 	pdn_unlock();
 }
 
-/* Lock not held. This thread's next one, as a copy; addr: see pdn_retired_reserve(). 0: none. */
+/* Lock not held. This thread's next one at the address, as a copy; 0: there is none. */
 static uint32_t next_pending(uint64_t addr, struct range *copy)
 {
 	uint32_t n;

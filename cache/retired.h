@@ -73,8 +73,8 @@ void pdn_retired_let_go(uint32_t number);
 
 /*
  * Lock not held: the driver's free of this address has returned, and this thread's guard is still
- * up; 0: the address is not known, and any that this thread has begun is meant. Relaxed: what this
- * thread has made PENDING it sees.
+ * up. Others that the thread has begun are of frees around this one, which the driver has not made
+ * yet. Relaxed: what this thread has made PENDING it sees.
  */
 static inline bool pdn_retired_any_pending(void)
 {
@@ -109,10 +109,10 @@ static inline bool pdn_retired_allocates(void)
 void pdn_retired_allocated(void);
 
 /*
- * Lock not held; its guard is up. This thread is about to make the driver's free of a range that is
- * PENDING: then pdn_retired_reserve() is due behind it. false: it has no such range.
+ * Lock not held; its guard is up. This thread is about to make the driver's free of this address: is
+ * that PENDING? Then pdn_retired_reserve() is due behind it.
  */
-bool pdn_retired_begins_window(void);
+bool pdn_retired_begins_window(uint64_t addr);
 
 /* Lock not held. The program asks for these addresses: they are given back before their turn. */
 void pdn_retired_yield(uint64_t addr, uint64_t length);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The reserved range of device addresses, and the block that each of its slots belongs to. */
+/*
+ * The ranges of device addresses: the block that each of their slots belongs to, and the program's
+ * reservations.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +20,23 @@
 #define LOW_ARENA_SIZE (512ull << 20)
 #define REMEMBERED     16 /* the ranges freed last, which are handed out again at once */
 
+/*
+ * Addresses for what the program reserves beyond SIM_ADDRESSES. The host has no memory there and
+ * maps none: only the driver uses these addresses.
+ */
+#ifdef __aarch64__
+#define FAR_ARENA_BASE (1ull << 48)
+#else
+#define FAR_ARENA_BASE (1ull << 47)
+#endif
+#define FAR_ARENA_SIZE (1ull << 46)
+
 struct arena {
 	uint64_t base;
 	uint64_t slots;
 	uint64_t *taken;
+	uint64_t *starts; /* a bit where a reservation of the program begins */
+	uint32_t *counts; /* its slots, at the first of them */
 	struct sim_block **blocks;
 };
 
@@ -28,7 +44,8 @@ struct range {
 	uint64_t slot, count;
 };
 
-static struct arena arena, low_arena;
+static struct arena arena, low_arena, far_arena;
+static struct arena *const arenas[] = {&arena, &low_arena, &far_arena};
 static struct range remembered[REMEMBERED];
 static unsigned remembered_next;
 
@@ -50,10 +67,12 @@ static bool start_arena(struct arena *arena, uint64_t base, uint64_t size)
 
 	arena->base = aligned;
 	arena->slots = (base + size - aligned) >> SIM_PAGE_SHIFT;
-	arena->taken = calloc(arena->slots / 64 + 1, 8);
 	/* Only the parts in use are ever touched. */
+	arena->taken = calloc(arena->slots / 64 + 1, 8);
+	arena->starts = calloc(arena->slots / 64 + 1, 8);
+	arena->counts = calloc(arena->slots, sizeof(*arena->counts));
 	arena->blocks = calloc(arena->slots, sizeof(*arena->blocks));
-	return arena->taken && arena->blocks;
+	return arena->taken && arena->starts && arena->counts && arena->blocks;
 }
 
 CUresult sim_memory_start(void)
@@ -103,14 +122,12 @@ uint64_t sim_low_addresses_take(uint64_t size)
 
 static struct arena *arena_of(uint64_t addr, uint64_t *slot)
 {
-	struct arena *in = &arena;
-
-	*slot = (addr - in->base) >> SIM_PAGE_SHIFT;
-	if (likely(*slot < in->slots))
-		return in;
-	in = &low_arena;
-	*slot = (addr - in->base) >> SIM_PAGE_SHIFT;
-	return *slot < in->slots ? in : NULL;
+	for (unsigned i = 0; i < sizeof(arenas) / sizeof(arenas[0]); i++) {
+		*slot = (addr - arenas[i]->base) >> SIM_PAGE_SHIFT;
+		if (likely(*slot < arenas[i]->slots))
+			return arenas[i];
+	}
+	return NULL;
 }
 
 bool sim_in_arena(uint64_t addr)
@@ -120,15 +137,20 @@ bool sim_in_arena(uint64_t addr)
 	return arena_of(addr, &slot) != NULL;
 }
 
-static bool remembered_place(uint64_t count, uint64_t align, uint64_t *slot)
+static uint64_t take(struct arena *in, uint64_t slot, uint64_t count)
+{
+	bits_put(in->taken, slot, count, true);
+	return in->base + (slot << SIM_PAGE_SHIFT);
+}
+
+static bool remembered_place(uint64_t count, uint64_t *slot)
 {
 	unsigned i;
 
 	for (i = 1; i <= REMEMBERED; i++) {
 		struct range *range = &remembered[(remembered_next - i) % REMEMBERED];
 
-		if (range->count != count || range->slot % align ||
-		    !bits_all_clear(arena.taken, range->slot, count))
+		if (range->count != count || !bits_all_clear(arena.taken, range->slot, count))
 			continue;
 		*slot = range->slot;
 		range->count = 0;
@@ -137,35 +159,13 @@ static bool remembered_place(uint64_t count, uint64_t align, uint64_t *slot)
 	return false;
 }
 
-static bool wanted_place(uint64_t wanted, uint64_t count, uint64_t *slot)
-{
-	*slot = (wanted - arena.base) >> SIM_PAGE_SHIFT;
-	return wanted >= arena.base && wanted % SIM_PAGE == 0 && *slot < arena.slots &&
-	       count <= arena.slots - *slot && bits_all_clear(arena.taken, *slot, count);
-}
-
-uint64_t sim_addresses_take(uint64_t size, uint64_t align, bool high, uint64_t wanted)
+uint64_t sim_addresses_take(uint64_t size)
 {
 	uint64_t count = size >> SIM_PAGE_SHIFT, slot;
-	uint64_t step = align > SIM_PAGE ? align >> SIM_PAGE_SHIFT : 1;
-	/* Alignment is of addresses; the bit map counts from the start of the range. */
-	uint64_t shift = step > 1 ? (arena.base >> SIM_PAGE_SHIFT) % step : 0;
 
-	if ((wanted && wanted_place(wanted, count, &slot)) ||
-	    (!shift && !high && remembered_place(count, step, &slot)))
-		goto found;
-	slot = high ? arena.slots / 2 : 0;
-	for (;;) {
-		slot = bits_find_clear(arena.taken, slot, arena.slots, count, 1);
-		if (slot >= arena.slots)
-			return 0;
-		if ((slot + shift) % step == 0)
-			break;
-		slot++;
-	}
-found:
-	bits_put(arena.taken, slot, count, true);
-	return arena.base + (slot << SIM_PAGE_SHIFT);
+	if (!remembered_place(count, &slot))
+		slot = bits_find_clear(arena.taken, 0, arena.slots, count, 1);
+	return slot < arena.slots ? take(&arena, slot, count) : 0;
 }
 
 void sim_addresses_drop(uint64_t addr, uint64_t size)
@@ -180,6 +180,90 @@ void sim_addresses_drop(uint64_t addr, uint64_t size)
 	remembered[remembered_next % REMEMBERED].count = size >> SIM_PAGE_SHIFT;
 	remembered_next++;
 }
+
+/* ---- reservations --------------------------------------------------------------------------- */
+
+static struct arena *wanted_place(uint64_t wanted, uint64_t count, uint64_t *slot)
+{
+	struct arena *in = wanted % SIM_PAGE ? NULL : arena_of(wanted, slot);
+
+	return in && count <= in->slots - *slot && bits_all_clear(in->taken, *slot, count) ? in
+											   : NULL;
+}
+
+/* Has another thread been faster to take the place? SIM_LOST_HINTS says for how many hints. */
+static bool hint_is_lost(void)
+{
+	if (likely(!sim_options.lost_hints))
+		return false;
+	sim_options.lost_hints--;
+	return true;
+}
+
+SIM_API void sim_lose_hints(uint64_t count)
+{
+	sim_lock();
+	sim_options.lost_hints = count;
+	sim_unlock();
+}
+
+static bool other_place(struct arena *in, uint64_t from, uint64_t count, uint64_t align,
+			uint64_t *slot)
+{
+	uint64_t step = align > SIM_PAGE ? align >> SIM_PAGE_SHIFT : 1;
+	/* Alignment is of addresses; the bit map counts from the start of the range. */
+	uint64_t shift = (in->base >> SIM_PAGE_SHIFT) % step;
+
+	for (*slot = from;; ++*slot) {
+		*slot = bits_find_clear(in->taken, *slot, in->slots, count, 1);
+		if (*slot >= in->slots || (*slot + shift) % step == 0)
+			return *slot < in->slots;
+	}
+}
+
+uint64_t sim_addresses_reserve(uint64_t size, uint64_t align, uint64_t wanted)
+{
+	uint64_t count = size >> SIM_PAGE_SHIFT, slot;
+	struct arena *in = wanted ? wanted_place(wanted, count, &slot) : NULL;
+
+	if (!in || hint_is_lost()) {
+		in = &arena; /* in its upper half */
+		if (!other_place(in, in->slots / 2, count, align, &slot)) {
+			in = &far_arena;
+			if (!in->slots && !start_arena(in, FAR_ARENA_BASE, FAR_ARENA_SIZE))
+				return 0;
+			if (!other_place(in, 0, count, align, &slot))
+				return 0;
+		}
+	}
+	bits_put(in->starts, slot, 1, true);
+	in->counts[slot] = count;
+	return take(in, slot, count);
+}
+
+bool sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size)
+{
+	uint64_t slot, first;
+	struct arena *in = arena_of(addr, &slot);
+
+	first = in ? bits_last_set(in->starts, slot) : UINT64_MAX;
+	if (first == UINT64_MAX || slot - first >= in->counts[first])
+		return false;
+	*base = in->base + (first << SIM_PAGE_SHIFT);
+	*size = (uint64_t)in->counts[first] << SIM_PAGE_SHIFT;
+	return true;
+}
+
+void sim_addresses_unreserve(uint64_t base, uint64_t size)
+{
+	uint64_t slot;
+	struct arena *in = arena_of(base, &slot);
+
+	bits_put(in->starts, slot, 1, false);
+	sim_addresses_drop(base, size);
+}
+
+/* ---- access --------------------------------------------------------------------------------- */
 
 bool sim_addresses_open(uint64_t addr, uint64_t size)
 {
@@ -245,13 +329,18 @@ void sim_block_remove(struct sim_block *block)
 
 void sim_move_all_memory(void)
 {
-	uint64_t slot;
+	for (unsigned i = 0; i < sizeof(arenas) / sizeof(arenas[0]); i++) {
+		const struct arena *in = arenas[i];
+		uint64_t slot = 0;
 
-	for (slot = 0; slot < arena.slots; slot++) {
-		struct sim_block *block = arena.blocks[slot];
+		while ((slot = bits_next(in->taken, slot, in->slots, true)) < in->slots) {
+			struct sim_block *block = in->blocks[slot];
 
-		if (block && block->extent && block->base == arena.base + (slot << SIM_PAGE_SHIFT))
-			sim_extent_move(block->extent);
+			if (block && block->extent &&
+			    block->base == in->base + (slot << SIM_PAGE_SHIFT))
+				sim_extent_move(block->extent);
+			slot++;
+		}
 	}
 }
 

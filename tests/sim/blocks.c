@@ -184,6 +184,31 @@ static void unlink_block(struct sim_block **list, struct sim_block *block)
 		block->next->prev = block->prev;
 }
 
+/* The addresses of a block stay its pool's; those that were kept longest make room. */
+static void vacate(struct sim_heap *heap, uint64_t base, uint64_t size)
+{
+	unsigned i = heap->next_vacant++ % SIM_VACANT;
+
+	if (heap->vacant[i].size)
+		sim_addresses_drop(heap->vacant[i].base, heap->vacant[i].size);
+	heap->vacant[i].base = base;
+	heap->vacant[i].size = size;
+}
+
+/* The newest of that size; 0: there is none. */
+static uint64_t vacant_place(struct sim_heap *heap, uint64_t size)
+{
+	for (unsigned n = 1; heap->keep && n <= SIM_VACANT; n++) {
+		unsigned i = (heap->next_vacant - n) % SIM_VACANT;
+
+		if (heap->vacant[i].size == size) {
+			heap->vacant[i].size = 0;
+			return heap->vacant[i].base;
+		}
+	}
+	return 0;
+}
+
 static struct sim_block *fresh_block(struct sim_heap *heap, uint64_t size)
 {
 	struct sim_extent *extent = sim_extent_take(heap->device, size);
@@ -192,7 +217,9 @@ static struct sim_block *fresh_block(struct sim_heap *heap, uint64_t size)
 
 	if (!extent)
 		return NULL;
-	base = sim_addresses_take(size, SIM_PAGE, false, 0);
+	base = vacant_place(heap, size);
+	if (!base)
+		base = sim_addresses_take(size);
 	if (!base)
 		goto no_addresses;
 	block = sim_block_place(base, size, heap->device, extent, 0);
@@ -229,7 +256,10 @@ static void destroy_block(struct sim_heap *heap, struct sim_block *block)
 
 	heap->reserved -= size;
 	sim_block_remove(block);
-	sim_addresses_drop(base, size);
+	if (heap->keep)
+		vacate(heap, base, size);
+	else
+		sim_addresses_drop(base, size);
 }
 
 static void retire_block(struct sim_heap *heap, struct sim_block *block)
@@ -252,6 +282,14 @@ void sim_heap_trim(struct sim_heap *heap, uint64_t keep)
 		destroy_block(heap, block);
 		block = next;
 	}
+}
+
+void sim_heap_end(struct sim_heap *heap)
+{
+	sim_heap_trim(heap, 0);
+	for (unsigned i = 0; i < SIM_VACANT; i++)
+		if (heap->vacant[i].size)
+			sim_addresses_drop(heap->vacant[i].base, heap->vacant[i].size);
 }
 
 static uint64_t chunk_of(const struct sim_heap *heap)

@@ -21,7 +21,7 @@ $(B)/sim/libcuda.so: $(SIM) ;
 SIM_FACTS := $(B)/sim/facts
 $(SIM_FACTS): $(patsubst %,$(B)/obj/%.o,$(wildcard tests/sim/facts/*.c)) $(SIM)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 
 CHECK_SIM += tests/sim/check-facts tests/sim/check-platforms
 CHECK_WITH += $(SIM_FACTS)

@@ -220,9 +220,10 @@ struct sim_options {
 		SIM_RDMA_FLAG_NEEDED,
 		SIM_RDMA_FLAG_REFUSED,
 		SIM_RDMA_FLAG_UNKNOWN,
-	} rdma_flag;	    /* SIM_RDMA_FLAG, see sim.h */
-	uint64_t addresses; /* bytes of them that are reserved */
-	uint64_t rdma_page; /* the granularity of memory with the flag */
+	} rdma_flag;	     /* SIM_RDMA_FLAG, see sim.h */
+	uint64_t addresses;  /* bytes of them that are reserved */
+	uint64_t rdma_page;  /* the granularity of memory with the flag */
+	uint64_t lost_hints; /* reservations that are not made where the program asks for them */
 	int driver_version;
 };
 extern struct sim_options sim_options;

@@ -6,7 +6,9 @@
  * memory: the host can't touch device memory through a device pointer, as on a machine with a GPU.
  * (Managed and page-locked host memory is mapped into its place there, and can be touched.) The
  * range is divided into slots of 2 MiB. A block covers whole slots: it is one allocation, or many
- * small ones packed at 512-byte steps, or one mapping of the program (cuMemMap).
+ * small ones packed at 512-byte steps, or one mapping of the program (cuMemMap). The program's
+ * reservations begin in the upper half of the range, or where the program asks for them: memory
+ * that was freed, whose address is then not handed out again.
  *
  * All functions need the API lock.
  */
@@ -20,8 +22,9 @@
 #include "abi.h"
 #include "store.h"
 
-#define SIM_UNIT  512u
-#define SIM_CHUNK (32ull << 20) /* the unit in which pools grow */
+#define SIM_UNIT   512u
+#define SIM_CHUNK  (32ull << 20) /* the unit in which pools grow */
+#define SIM_VACANT 64u		 /* the ranges of addresses that a pool keeps without memory */
 
 enum sim_kind {
 	SIM_LINEAR,	 /* cuMemAlloc, cuMemAllocPitch */
@@ -91,6 +94,11 @@ struct sim_heap {
 	struct sim_block *small; /* packed blocks */
 	struct sim_block *last;	 /* the block of the last allocation or free */
 	struct sim_block *idle;	 /* whole blocks without an allocation, newest first */
+	/* With `keep`: addresses of blocks whose memory was given back. They stay the heap's. */
+	struct {
+		uint64_t base, size;
+	} vacant[SIM_VACANT];
+	unsigned next_vacant;
 	uint64_t reserved, used; /* bytes of blocks, of allocations */
 	uint64_t reserved_high, used_high;
 };
@@ -100,6 +108,8 @@ struct sim_alloc *sim_heap_alloc(struct sim_heap *heap, uint64_t size, enum sim_
 void sim_heap_free(struct sim_heap *heap, struct sim_alloc *alloc);
 /* Frees empty blocks until at most `keep` bytes are reserved. */
 void sim_heap_trim(struct sim_heap *heap, uint64_t keep);
+/* Frees all of them, and their addresses. */
+void sim_heap_end(struct sim_heap *heap);
 
 /* A record, with a new id, for an allocation that another file backs. */
 struct sim_alloc *sim_alloc_new(enum sim_kind kind, uint64_t addr, uint64_t size, int device);
@@ -108,14 +118,20 @@ void sim_alloc_to_context(struct sim_alloc *alloc, struct sim_context *context);
 /* A new id for memory that was mapped again. */
 uint64_t sim_next_id(void);
 
-/*
- * Reserves whole slots of addresses; `high` takes them from the top, where the program's own
- * reservations are. `wanted` is used if it is free. Returns 0 when there is no space.
- */
-uint64_t sim_addresses_take(uint64_t size, uint64_t align, bool high, uint64_t wanted);
+/* Takes whole slots of addresses for memory. Returns 0 when there is no space. */
+uint64_t sim_addresses_take(uint64_t size);
 void sim_addresses_drop(uint64_t addr, uint64_t size);
 /* 32-bit addresses, for the calls from before CUDA 3.2. */
 uint64_t sim_low_addresses_take(uint64_t size);
+/*
+ * The same for a reservation of the program: at `wanted`, if all of that is free, else apart from
+ * memory.
+ */
+uint64_t sim_addresses_reserve(uint64_t size, uint64_t align, uint64_t wanted);
+/* The reservation that contains an address; false, and all unchanged, when there is none. */
+bool sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size);
+/* Ends a whole reservation. */
+void sim_addresses_unreserve(uint64_t base, uint64_t size);
 /* Maps host memory at these addresses (touchable), or removes access again. */
 bool sim_addresses_open(uint64_t addr, uint64_t size);
 void sim_addresses_shut(uint64_t addr, uint64_t size);

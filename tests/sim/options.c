@@ -161,6 +161,7 @@ static void read_numbers(void)
 	read_number("SIM_COHERENT", 0, 1, &coherent);
 	read_number("SIM_RDMA_FLAG", 0, SIM_RDMA_FLAG_UNKNOWN, &rdma_flag);
 	read_number("SIM_RDMA_PAGE", 2ull << 20, 1ull << 30, &sim_options.rdma_page);
+	read_number("SIM_LOST_HINTS", 0, UINT64_MAX, &sim_options.lost_hints);
 	read_number("SIM_DRIVER_VERSION", 11000, 13090, &version);
 	sim_options.devices = devices;
 	sim_options.driver_version = version;

@@ -21,8 +21,6 @@ struct sim_physical {
 /* The memory of a handle that has not been released; NULL: not such a handle. */
 struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle);
 struct sim_physical *sim_physical_new(struct sim_extent *extent, const CUmemAllocationProp *prop);
-/* The reservation that contains an address; unchanged when there is none. */
-void sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size);
 /* Frees it when neither handles nor mappings are left. */
 void sim_physical_settle(struct sim_physical *physical);
 /*

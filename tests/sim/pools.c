@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory pools and stream-ordered allocation. Freed memory stays in its pool, at its address, until
- * the stream is waited for, the pool is trimmed, or it ends; the next allocation of that size gets
- * the same address, under another id.
+ * Memory pools and stream-ordered allocation. Freed memory stays in its pool until the stream is
+ * waited for, or the pool is trimmed or ends. Its address stays the pool's until the pool ends: the
+ * next allocation of that size gets the same address, under another id.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,7 @@ static void bury(struct sim_pool *pool)
 	while (*at != pool)
 		at = &(*at)->next;
 	*at = pool->next;
-	sim_heap_trim(&pool->heap, 0);
+	sim_heap_end(&pool->heap);
 	if (pool->imported)
 		close(pool->imported - 1);
 	sim_handle_delete(pool);

@@ -15,7 +15,11 @@
  *                          they have dma-bufs, and refuse each export
  *   SIM_DEVICES=2          number of devices, 0 to 16
  *   SIM_MEMORY=8G          bytes of each device; only written pages use memory of the host
- *   SIM_ADDRESSES=1T       device addresses that are reserved, from 16G
+ *   SIM_ADDRESSES=1T       device addresses for memory, from 16G, which are the host's, too; half
+ *                          of them are for the program's reservations, which have 64T more
+ *   SIM_LOST_HINTS=0       so many reservations (cuMemAddressReserve) at free addresses land
+ *                          elsewhere, as if another thread had been faster to take the place; the
+ *                          place is still free then. 1T: in practice all
  *   SIM_PIN_BYTES=N        pin space of each device: an export that would go above it fails with
  *                          CUDA_ERROR_OUT_OF_MEMORY. Closing descriptors (all duplicates, in all
  *                          processes, and mappings of them) frees space again
@@ -81,6 +85,9 @@ int64_t sim_dmabuf_offset(int fd);
 int sim_dmabuf_is_pcie(int fd);
 /* From now on: SIM_EXPORT_DEFAULT, SIM_EXPORT_PCIE and SIM_COHERENT. */
 void sim_set_mappings(int plain, int pcie, int coherent);
+
+/* From now on: SIM_LOST_HINTS. */
+void sim_lose_hints(uint64_t count);
 
 /* Device memory that can't be handed out: allocated, or kept (freed, but still exported). */
 uint64_t sim_used_bytes(int device);

@@ -3,21 +3,12 @@
  * Virtual memory management: the program reserves addresses, creates memory without an address, and
  * maps the one to the other. Each mapping has its own id, and only cuMemUnmap ends it.
  */
-#include <stdlib.h>
-
 #include "contexts.h"
 #include "core.h"
 #include "handles.h"
 #include "memory.h"
 #include "physical.h"
 #include "sim.h"
-
-struct reservation {
-	uint64_t base, size;
-	struct reservation *next;
-};
-
-static struct reservation *reservations;
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
@@ -147,50 +138,32 @@ SIM_CALL(cuMemGetAllocationGranularity,
 
 /* ---- addresses ------------------------------------------------------------------------------ */
 
-/* The reservation that contains the whole range. */
-static struct reservation *reservation_of(uint64_t addr, uint64_t size)
-{
-	struct reservation *at;
-
-	for (at = reservations; at; at = at->next)
-		if (addr >= at->base && size <= at->size && addr - at->base <= at->size - size)
-			return at;
-	return NULL;
-}
-
-void sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size)
-{
-	struct reservation *reservation = reservation_of(addr, 1);
-
-	if (reservation) {
-		*base = reservation->base;
-		*size = reservation->size;
-	}
-}
+#define ADDRESS_LIMIT (1ull << 48)
 
 SIM_CALL(cuMemAddressReserve,
 	 (CUdeviceptr * ptr, size_t size, size_t align, CUdeviceptr wanted,
 	  unsigned long long flags),
 	 (ptr, size, align, wanted, flags))
 {
-	struct reservation *reservation;
+	uint64_t base;
 
 	if (!ptr || !size || size % SIM_PAGE || (align & (align - 1)) || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	reservation = malloc(sizeof(*reservation));
-	if (!reservation)
+	if (wanted >= ADDRESS_LIMIT)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	reservation->size = size;
-	reservation->base =
-		sim_addresses_take(size, align > SIM_PAGE ? align : SIM_PAGE, true, wanted);
-	if (!reservation->base) {
-		free(reservation);
+	base = sim_addresses_reserve(size, align, wanted);
+	if (!base)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	reservation->next = reservations;
-	reservations = reservation;
-	*ptr = reservation->base;
+	*ptr = base;
 	return CUDA_SUCCESS;
+}
+
+/* Does one reservation contain the whole range? */
+static bool reserved(uint64_t addr, uint64_t size)
+{
+	uint64_t base, all;
+
+	return sim_reservation_at(addr, &base, &all) && size <= all && addr - base <= all - size;
 }
 
 static bool nothing_mapped(uint64_t addr, uint64_t size)
@@ -205,16 +178,12 @@ static bool nothing_mapped(uint64_t addr, uint64_t size)
 
 SIM_CALL(cuMemAddressFree, (CUdeviceptr ptr, size_t size), (ptr, size))
 {
-	struct reservation **at = &reservations, *found;
+	uint64_t base, all;
 
-	while (*at && ((*at)->base != ptr || (*at)->size != size))
-		at = &(*at)->next;
-	found = *at;
-	if (!found || !nothing_mapped(ptr, size))
+	if (!sim_reservation_at(ptr, &base, &all) || base != ptr || all != size ||
+	    !nothing_mapped(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	*at = found->next;
-	free(found);
-	sim_addresses_drop(ptr, size);
+	sim_addresses_unreserve(ptr, size);
 	return CUDA_SUCCESS;
 }
 
@@ -245,7 +214,7 @@ SIM_CALL(cuMemMap,
 	struct sim_physical *physical = sim_physical_of(handle);
 	struct sim_extent *extent;
 
-	if (!size || flags || ptr % SIM_PAGE || size % SIM_PAGE || !reservation_of(ptr, size) ||
+	if (!size || flags || ptr % SIM_PAGE || size % SIM_PAGE || !reserved(ptr, size) ||
 	    !nothing_mapped(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (offset || (physical && size > physical->size))
@@ -262,7 +231,7 @@ static bool filled(uint64_t addr, uint64_t size)
 {
 	uint64_t at = addr;
 
-	if (!size || addr % SIM_PAGE || size % SIM_PAGE || !reservation_of(addr, size))
+	if (!size || addr % SIM_PAGE || size % SIM_PAGE || !reserved(addr, size))
 		return false;
 	while (at < addr + size) {
 		struct sim_block *block = sim_block_at(at);
@@ -290,7 +259,7 @@ SIM_CALL(cuMemUnmap, (CUdeviceptr ptr, size_t size), (ptr, size))
 {
 	uint64_t at = ptr;
 
-	if (size && ptr % SIM_PAGE == 0 && size % SIM_PAGE == 0 && reservation_of(ptr, size) &&
+	if (size && ptr % SIM_PAGE == 0 && size % SIM_PAGE == 0 && reserved(ptr, size) &&
 	    nothing_mapped(ptr, size))
 		return CUDA_SUCCESS;
 	if (!filled(ptr, size))

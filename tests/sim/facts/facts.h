@@ -58,5 +58,9 @@ void facts_ipc(void);
 void facts_old(void);
 void facts_exit(void);
 void facts_fork(void);
+void facts_reserved(void);
+void facts_reserved_ends(void);
+void facts_reserved_capture(void);
+void facts_reserved_restore(void);
 
 #endif

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 # Tests of the simulated driver itself.
-UNIT_SIM := test_sim_memory test_sim_kinds test_sim_graphs test_sim_driver test_sim_processes
+UNIT_SIM := test_sim_memory test_sim_kinds test_sim_graphs test_sim_driver test_sim_processes \
+	test_sim_reserved
 UNIT_SIM_BIN := $(UNIT_SIM:%=$(B)/unit/%)
 CHECK_UNIT += $(UNIT_SIM_BIN)
 

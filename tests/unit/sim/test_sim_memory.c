@@ -165,6 +165,33 @@ START_TEST(an_export_shows_the_memory_from_its_position_on)
 }
 END_TEST
 
+/* Programs read it so: pread() from the file position of the descriptor. */
+START_TEST(the_position_is_where_the_range_begins_at_any_offset)
+{
+	uint64_t size = 5 * MIB,
+		 offsets[] = {0, CPU_PAGE, 64 * KIB, 2 * MIB + 3 * CPU_PAGE, 5 * MIB - CPU_PAGE};
+	CUdeviceptr ptr;
+	uint64_t value;
+	size_t i;
+	int fd;
+
+	start();
+	allocate(6 * MIB); /* the next allocation is not at the start of the device's memory */
+	ptr = allocate(size);
+	for (i = 0; i < size; i += CPU_PAGE) {
+		value = ptr + i;
+		ok(cu(cuMemcpyHtoD_v2)(ptr + i, &value, sizeof(value)));
+	}
+	for (i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+		fd = export_of(ptr + offsets[i], CPU_PAGE);
+		ck_assert_int_eq(pread(fd, &value, 8, lseek(fd, 0, SEEK_CUR)), 8);
+		ck_assert_uint_eq(value, ptr + offsets[i]);
+		ck_assert_int_eq(lseek(fd, 0, SEEK_CUR), cu(sim_dmabuf_offset)(fd));
+		close(fd);
+	}
+}
+END_TEST
+
 START_TEST(an_exported_descriptor_keeps_the_old_memory)
 {
 	CUdeviceptr ptr, again;
@@ -385,6 +412,7 @@ int main(void)
 	tcase_add_test(tests, exports_follow_pages_and_blocks);
 	tcase_add_test(tests, a_freed_neighbour_can_be_exported_with_its_block);
 	tcase_add_test(tests, an_export_shows_the_memory_from_its_position_on);
+	tcase_add_test(tests, the_position_is_where_the_range_begins_at_any_offset);
 	tcase_add_test(tests, an_exported_descriptor_keeps_the_old_memory);
 	tcase_add_test(tests, a_mapping_keeps_it_too);
 	tcase_add_test(tests, a_forked_child_keeps_it_until_it_exits);

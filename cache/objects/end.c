@@ -251,7 +251,7 @@ bool pdn_objects_await_reuse(uint32_t region)
 	if (pdn_regions[region].reason == PINDOWN_REASON_ORDERED)
 		return revoke;
 	return pdn_region_is_replaced(region) &&
-	       (revoke || is_worked_on(region) || pdn_config()->held == PDN_HELD_WARN ||
+	       (pdn_config()->held != PDN_HELD_KEEP || is_worked_on(region) ||
 		pdn_tracing(PDN_EV_HELD) || pdn_tracing(PDN_EV_HOLDER));
 }
 

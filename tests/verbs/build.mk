@@ -36,7 +36,7 @@ VERBS_TESTS := test_verbs test_verbs_dmabuf test_verbs_dmabuf_left test_verbs_fl
 	test_verbs_umem test_verbs_segment test_verbs_windows test_verbs_retire
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
-$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: \
+$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes $(verbs_bin)/test_verbs_parts: $(verbs_bin)/%: \
 		$(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
 		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) \
 		$(B)/obj/hook/loader/symtab.c.o $(SIM) $(VERBS_LIB) $(MLX5_LIB) \
@@ -50,6 +50,11 @@ $(addprefix $(verbs_bin)/test_verbs_,dmabuf dmabuf_left retire): $(verbs_obj)/dm
 VERBS_MODES := $(addprefix $(verbs_bin)/test_verbs_,exact off revoke none few keep)
 CHECK_UNIT += $(VERBS_MODES)
 $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
+	@ln -f $< $@
+
+VERBS_PARTS := $(addprefix $(verbs_bin)/test_verbs_parts_,keep warn revoke retire)
+CHECK_UNIT += $(VERBS_PARTS)
+$(VERBS_PARTS): $(verbs_bin)/test_verbs_parts
 	@ln -f $< $@
 
 # The same with a trace.

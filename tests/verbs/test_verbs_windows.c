@@ -124,6 +124,25 @@ START_TEST(windows_of_an_allocation_are_one_range)
 }
 END_TEST
 
+/* A wider window replaces it while its registration is held; that is of the same memory. */
+START_TEST(a_window_that_was_replaced_is_of_the_range)
+{
+	struct ibv_mr *first, *second;
+
+	alloc_large();
+	first = must_register(pd, p + MIB(100), MIB(1), ALL_ACCESS);
+	second = must_register(pd, p + MIB(97), MIB(12), ALL_ACCESS);
+	ck_assert_uint_ne(first->lkey, second->lkey);
+	ck_assert_uint_eq(stats().object_kept_regions, 1);
+	end_large();
+	ck_assert_uint_eq(stats().retired, 1);
+	must_deregister(second);
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	must_deregister(first);
+	ck_assert_uint_eq(stats().retired_ranges, 0);
+}
+END_TEST
+
 /* Middleware's way: it exports a part of the memory, and registers by that descriptor. */
 START_TEST(an_exported_part_is_registered_on_a_window)
 {
@@ -168,6 +187,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, all_of_it_can_be_registered);
 	tcase_add_test(tc, a_window_is_the_memory);
 	tcase_add_loop_test(tc, windows_of_an_allocation_are_one_range, 0, 3);
+	tcase_add_test(tc, a_window_that_was_replaced_is_of_the_range);
 	tcase_add_test(tc, an_exported_part_is_registered_on_a_window);
 	return run_verbs_tests(argc, argv, suite);
 }

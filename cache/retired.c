@@ -485,6 +485,10 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	if (result == PDN_RESERVED && range->is_shared)
 		end_kept_in(n, range);
 	pdn_lock();
+	if (!ranges[n].tid) { /* a signal handler has forked, and this is the child */
+		pdn_unlock();
+		return;
+	}
 	end_pending(n);
 	if (result == PDN_RESERVED) {
 		too_many = enter_reserved(n);
@@ -589,6 +593,8 @@ void __attribute__((cold)) pdn_retired_yield(uint64_t addr, uint64_t length)
 /* The reservations are the parent's. */
 void pdn_retired_fork_child(void)
 {
+	for (uint32_t n = pending.oldest; n; n = ranges[n].newer)
+		ranges[n].tid = 0;
 	unused = pending = reserved = going = (struct queue){0};
 	used = 0;
 	for (unsigned i = 0; i < WAITING; i++)

@@ -221,21 +221,31 @@ static bool other_place(struct arena *in, uint64_t from, uint64_t count, uint64_
 	}
 }
 
+/* Where there is room, first among the addresses of the device. */
+static struct arena *any_place(uint64_t count, uint64_t align, uint64_t *slot)
+{
+	if (other_place(&arena, arena.slots / 2, count, align, slot)) /* in its upper half */
+		return &arena;
+	if (!far_arena.slots && !start_arena(&far_arena, FAR_ARENA_BASE, FAR_ARENA_SIZE))
+		return NULL;
+	return other_place(&far_arena, 0, count, align, slot) ? &far_arena : NULL;
+}
+
 uint64_t sim_addresses_reserve(uint64_t size, uint64_t align, uint64_t wanted)
 {
-	uint64_t count = size >> SIM_PAGE_SHIFT, slot;
-	struct arena *in = wanted ? wanted_place(wanted, count, &slot) : NULL;
+	uint64_t count = size >> SIM_PAGE_SHIFT, slot, lost;
+	struct arena *in = wanted ? wanted_place(wanted, count, &slot) : NULL, *hint = in;
 
-	if (!in || hint_is_lost()) {
-		in = &arena; /* in its upper half */
-		if (!other_place(in, in->slots / 2, count, align, &slot)) {
-			in = &far_arena;
-			if (!in->slots && !start_arena(in, FAR_ARENA_BASE, FAR_ARENA_SIZE))
-				return 0;
-			if (!other_place(in, 0, count, align, &slot))
-				return 0;
-		}
+	if (in && hint_is_lost()) {
+		lost = slot;
+		bits_put(hint->taken, lost, count, true);
+		in = any_place(count, align, &slot);
+		bits_put(hint->taken, lost, count, false);
+	} else if (!in) {
+		in = any_place(count, align, &slot);
 	}
+	if (!in)
+		return 0;
 	bits_put(in->starts, slot, 1, true);
 	in->counts[slot] = count;
 	return take(in, slot, count);

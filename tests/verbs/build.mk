@@ -33,10 +33,10 @@ CHECK_WITH += $(VERBS_LIB) $(verbs_old) $(MLX5_LIB)
 # Tests of the wrappers, with the Check library. They preload libpindown.so themselves.
 VERBS_TESTS := test_verbs test_verbs_dmabuf test_verbs_dmabuf_left test_verbs_flags \
 	test_verbs_ends test_verbs_rereg test_verbs_threads test_verbs_mapping test_verbs_mlx5 \
-	test_verbs_umem test_verbs_segment test_verbs_windows
+	test_verbs_umem test_verbs_segment test_verbs_windows test_verbs_retire
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
-$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: \
+$(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes $(verbs_bin)/test_verbs_parts: $(verbs_bin)/%: \
 		$(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
 		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) \
 		$(B)/obj/hook/loader/symtab.c.o $(SIM) $(VERBS_LIB) $(MLX5_LIB) \
@@ -44,12 +44,17 @@ $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes: $(verbs_bin)/%: \
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) \
 		-Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) -ldl -lpthread
-$(verbs_bin)/test_verbs_dmabuf $(verbs_bin)/test_verbs_dmabuf_left: $(verbs_obj)/dmabuf_test.c.o
+$(addprefix $(verbs_bin)/test_verbs_,dmabuf dmabuf_left retire): $(verbs_obj)/dmabuf_test.c.o
 
 # One program with a name for each configuration.
-VERBS_MODES := $(addprefix $(verbs_bin)/test_verbs_,exact off revoke none few)
+VERBS_MODES := $(addprefix $(verbs_bin)/test_verbs_,exact off revoke none few keep)
 CHECK_UNIT += $(VERBS_MODES)
 $(VERBS_MODES): $(verbs_bin)/test_verbs_modes
+	@ln -f $< $@
+
+VERBS_PARTS := $(addprefix $(verbs_bin)/test_verbs_parts_,keep warn revoke retire)
+CHECK_UNIT += $(VERBS_PARTS)
+$(VERBS_PARTS): $(verbs_bin)/test_verbs_parts
 	@ln -f $< $@
 
 # The same with a trace.
@@ -57,9 +62,11 @@ CHECK_UNIT += $(verbs_bin)/test_verbs_threads_traced
 $(verbs_bin)/test_verbs_threads_traced: $(verbs_bin)/test_verbs_threads
 	@ln -f $< $@
 
-# The same program with another setting.
-CHECK_UNIT += $(verbs_bin)/test_verbs_mapping_pcie
+# The same programs with another setting.
+CHECK_UNIT += $(verbs_bin)/test_verbs_mapping_pcie $(verbs_bin)/test_verbs_windows_keep
 $(verbs_bin)/test_verbs_mapping_pcie: $(verbs_bin)/test_verbs_mapping
+	@ln -f $< $@
+$(verbs_bin)/test_verbs_windows_keep: $(verbs_bin)/test_verbs_windows
 	@ln -f $< $@
 
 # A program on each road to libibverbs.

@@ -312,6 +312,76 @@ START_TEST(a_umem_that_the_card_uses_ends_after_its_object)
 }
 END_TEST
 
+/* ---- PINDOWN_HELD=keep ---- */
+
+START_TEST(a_region_that_the_program_holds_is_kept_and_counted)
+{
+	struct ibv_mr *mr, *again;
+	CUdeviceptr p;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	ck_assert_uint_eq(stats().kept_bytes, MIB(4));
+	ck_assert_uint_eq(sim_kept_bytes(0), MIB(4));
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	ck_assert_uint_eq(sim_calls("cuMemAddressReserve"), 0);
+	again = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_ne(again->lkey, mr->lkey);
+	must_deregister(mr);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	must_deregister(again);
+}
+END_TEST
+
+static void keeps_until_deregistered(CUdeviceptr p, struct ibv_mr *mr)
+{
+	ck_assert_ptr_nonnull(mr);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	ck_assert_uint_eq(stats().object_kept_regions, 1);
+	ck_assert_uint_eq(sim_kept_bytes(0), MIB(4));
+	must_deregister(mr);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+
+START_TEST(one_by_a_programs_dmabuf_is_kept_and_counted)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr p;
+	int fd;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_of(p, MIB(4));
+	mr = ibv_reg_dmabuf_mr(pd, 0, 8192, p, fd, ALL_ACCESS);
+	close(fd);
+	keeps_until_deregistered(p, mr);
+}
+END_TEST
+
+START_TEST(one_of_mlx5_is_kept_and_counted)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr p;
+	int fd;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	fd = export_of(p, MIB(4));
+	mr = mlx5dv_reg_dmabuf_mr(pd, 0, 8192, p, fd, ALL_ACCESS,
+				  MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT);
+	close(fd);
+	keeps_until_deregistered(p, mr);
+}
+END_TEST
+
 /* ---- PINDOWN_BACKEND=none ---- */
 
 START_TEST(a_programs_dmabuf_serves_without_a_regions)
@@ -390,6 +460,7 @@ static const struct mode {
 	{"test_verbs_revoke", "PINDOWN_HELD", "revoke"},
 	{"test_verbs_none", "PINDOWN_BACKEND", "none"},
 	{"test_verbs_few", "PINDOWN_MAX_REGIONS", "4"},
+	{"test_verbs_keep", "PINDOWN_HELD", "keep"},
 };
 
 static void add_tests(TCase *tc, unsigned mode)
@@ -420,6 +491,11 @@ static void add_tests(TCase *tc, unsigned mode)
 	case 4:
 		tcase_add_test(tc, what_is_evicted_is_deregistered);
 		tcase_add_test(tc, what_is_in_use_is_not_evicted);
+		break;
+	case 5:
+		tcase_add_test(tc, a_region_that_the_program_holds_is_kept_and_counted);
+		tcase_add_test(tc, one_by_a_programs_dmabuf_is_kept_and_counted);
+		tcase_add_test(tc, one_of_mlx5_is_kept_and_counted);
 		break;
 	}
 }

@@ -3,6 +3,7 @@
  * Registrations of parts of an allocation that is larger than the pin space: on windows of it, by
  * ibv_reg_mr and by the program's own dma-buf.
  */
+#include <string.h>
 #include <unistd.h>
 
 #include "verbs_test.h"
@@ -70,7 +71,7 @@ START_TEST(a_window_is_the_memory)
 }
 END_TEST
 
-/* A free while registrations are held: each keeps its own window until it is deregistered. */
+/* PINDOWN_HELD=keep: each keeps its own window until it is deregistered. */
 START_TEST(held_registrations_keep_their_windows)
 {
 	alloc_large();
@@ -86,6 +87,59 @@ START_TEST(held_registrations_keep_their_windows)
 	must_deregister(second);
 	ck_assert_uint_eq(stats().bytes, 0);
 	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+}
+END_TEST
+
+/*
+ * Otherwise all end with the memory, as one range, which goes back with the last of them. One window
+ * has no held registration, and comes before, between or after the others.
+ */
+START_TEST(windows_of_an_allocation_are_one_range)
+{
+	static const unsigned at[3][3] = {{100, 400, 200}, {200, 100, 400}, {400, 200, 100}};
+	struct ibv_mr *held[2] = {NULL};
+	CUdeviceptr q;
+
+	alloc_large();
+	for (int i = 0, n = 0; i < 3; i++) {
+		CUdeviceptr part = p + MIB(at[_i][i]);
+
+		if (at[_i][i] == 200)
+			register_once(pd, part, MIB(1), ALL_ACCESS);
+		else
+			held[n++] = must_register(pd, part, MIB(1), ALL_ACCESS);
+	}
+	end_large();
+	ck_assert_uint_eq(stats().retired, 1);
+	ck_assert_uint_eq(stats().retired_bytes, LARGE);
+	must_deregister(held[0]);
+	q = gpu_alloc(LARGE);
+	ck_assert(q + LARGE <= p || p + LARGE <= q);
+	gpu_free(q);
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	must_deregister(held[1]);
+	ck_assert_uint_eq(stats().retired_ranges, 0);
+	gpu_free(gpu_alloc(LARGE));
+	ck_assert_uint_eq(sim_calls("cuMemAddressFree"), sim_calls("cuMemAddressReserve"));
+}
+END_TEST
+
+/* A wider window replaces it while its registration is held; that is of the same memory. */
+START_TEST(a_window_that_was_replaced_is_of_the_range)
+{
+	struct ibv_mr *first, *second;
+
+	alloc_large();
+	first = must_register(pd, p + MIB(100), MIB(1), ALL_ACCESS);
+	second = must_register(pd, p + MIB(97), MIB(12), ALL_ACCESS);
+	ck_assert_uint_ne(first->lkey, second->lkey);
+	ck_assert_uint_eq(stats().object_kept_regions, 1);
+	end_large();
+	ck_assert_uint_eq(stats().retired, 1);
+	must_deregister(second);
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	must_deregister(first);
+	ck_assert_uint_eq(stats().retired_ranges, 0);
 }
 END_TEST
 
@@ -125,9 +179,15 @@ int main(int argc, char **argv)
 	TCase *tc = verbs_case(suite, "windows");
 
 	setenv("SIM_PIN_BYTES", "64M", 1); /* it is read when the driver is loaded again */
+	if (strstr(argv[0], "_keep")) {
+		setenv("PINDOWN_HELD", "keep", 1);
+		tcase_add_test(tc, held_registrations_keep_their_windows);
+		return run_verbs_tests(argc, argv, suite);
+	}
 	tcase_add_test(tc, all_of_it_can_be_registered);
 	tcase_add_test(tc, a_window_is_the_memory);
-	tcase_add_test(tc, held_registrations_keep_their_windows);
+	tcase_add_loop_test(tc, windows_of_an_allocation_are_one_range, 0, 3);
+	tcase_add_test(tc, a_window_that_was_replaced_is_of_the_range);
 	tcase_add_test(tc, an_exported_part_is_registered_on_a_window);
 	return run_verbs_tests(argc, argv, suite);
 }

@@ -19,3 +19,11 @@ $(B)/unit/test_fork_points: $(call with_points,race/test_fork_points)
 $(POINTS_BIN): $(WINDOWS_CACHE) $(UNIT_HELPERS)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
+
+# On the simulated driver.
+CHECK_UNIT += $(B)/unit/test_races_retired
+$(B)/unit/test_races_retired: $(call with_points,race/test_races_retired support/retired_test) \
+		$(WINDOWS_CACHE) $(UNIT_HELPERS) $(SIM)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) $(SIM) -o $@ $(ALL_LDFLAGS) \
+		-Wl,-rpath,'$$ORIGIN/../sim' $(CHECK_LIBS) -ldl -lpthread

@@ -322,32 +322,3 @@ unsigned descriptors_like(int fd)
 	closedir(dir);
 	return n;
 }
-
-/* ---- standard error ---- */
-
-const char *stderr_of(void (*fn)(void))
-{
-	static char text[65536]; /* as much as a pipe holds */
-	int saved = dup(2), pipes[2];
-	ssize_t n;
-
-	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
-	dup2(pipes[1], 2);
-	fn();
-	dup2(saved, 2);
-	n = read(pipes[0], text, sizeof(text) - 1);
-	text[n > 0 ? n : 0] = '\0';
-	close(pipes[0]);
-	close(pipes[1]);
-	close(saved);
-	return text;
-}
-
-unsigned lines_of(const char *text)
-{
-	unsigned n = 0;
-
-	while ((text = strchr(text, '\n')))
-		text++, n++;
-	return n;
-}

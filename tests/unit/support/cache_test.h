@@ -96,10 +96,6 @@ void gate_wait(struct gate *gate);
  */
 void assert_no_system_call(void (*prepare)(void *), void (*fn)(void *), void *arg);
 
-/* What is written to standard error while fn runs; and how many lines a text has. */
-const char *stderr_of(void (*fn)(void));
-unsigned lines_of(const char *text);
-
 /* How many descriptors of this process refer to the same file as fd. */
 unsigned descriptors_like(int fd);
 

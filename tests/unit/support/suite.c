@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/unit/support/suite.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,33 @@ uint64_t used_address_space(void)
 	ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
 	fclose(file);
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+const char *stderr_of(void (*fn)(void))
+{
+	static char text[65536]; /* as much as a pipe holds */
+	int saved = dup(2), pipes[2];
+	ssize_t n;
+
+	ck_assert_int_eq(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+	dup2(pipes[1], 2);
+	fn();
+	dup2(saved, 2);
+	n = read(pipes[0], text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	close(pipes[0]);
+	close(pipes[1]);
+	close(saved);
+	return text;
+}
+
+unsigned lines_of(const char *text)
+{
+	unsigned n = 0;
+
+	while ((text = strchr(text, '\n')))
+		text++, n++;
+	return n;
 }
 
 int run_suite(Suite *suite)

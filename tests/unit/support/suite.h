@@ -33,6 +33,10 @@ bool wants_long_rounds(void);
 /* The bytes of address space that this process has taken. */
 uint64_t used_address_space(void);
 
+/* What is written to standard error while fn runs; and how many lines a text has. */
+const char *stderr_of(void (*fn)(void));
+unsigned lines_of(const char *text);
+
 /* Runs the whole suite and frees it. The result is main()'s. */
 int run_suite(Suite *suite);
 

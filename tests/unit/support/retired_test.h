@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * For tests of retired addresses (cache/retired.h) on the simulated driver: a consumer whose
+ * objects may end while they are held, as a card's registrations, and hook/'s part of cuMemFree.
+ */
+#ifndef RETIRED_TEST_H
+#define RETIRED_TEST_H
+
+#include "cache/retired.h"
+#include "tests/unit/support/sim_test.h"
+
+/* What the card knows of a registration. It stays when it has ended. */
+struct registration {
+	uint64_t base, id; /* of the memory */
+	unsigned ended;	   /* times; atomic */
+	bool in_time;	   /* it ended while its memory was still there */
+};
+
+/* Called in each destroy, after it has been noted. */
+extern void (*on_end)(const struct registration *ended);
+
+/* Test cases on a driver that has been started. In the end nothing is reserved. */
+TCase *retired_case(Suite *suite, const char *name);
+void retired_begin(void);
+
+/* As the program does: an allocation gives back what may go. */
+CUdeviceptr program_alloc(uint64_t size);
+CUresult program_free(CUdeviceptr p);
+
+/* A registration of this memory, which must succeed, and what the card knows of it. */
+pindown_object *hold(CUdeviceptr p);
+struct registration *registration_of(pindown_object *object);
+
+/* Does the driver refuse these addresses to others? */
+bool is_reserved(CUdeviceptr at, uint64_t size);
+
+/* Memory of this size, registered, freed, and still held. */
+struct retired {
+	CUdeviceptr p;
+	pindown_object *object;
+	struct registration *registration;
+};
+struct retired retire(uint64_t size);
+
+#endif

@@ -11,9 +11,7 @@
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
 #include "cache/ending.h"
-#include "cache/objects/held.h"
-#include "cache/objects/object.h"
-#include "cache/recheck.h"
+#include "cache/race.h"
 #include "cache/region.h"
 #include "cache/retired.h"
 #include "cache/trace/writer.h"
@@ -29,6 +27,9 @@
  */
 #define ALLOCATION_WAITS_NS 20000000u
 #define FREE_WAITS_NS	    200000000u
+
+PDN_WEAK_EVENT(address_retired, (uint32_t region));
+PDN_WEAK_EVENT(address_not_retired, (uint32_t region));
 
 uint32_t pdn_retired_most = 4096;
 uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
@@ -456,7 +457,7 @@ static void end_kept_in(uint32_t n, const struct range *range)
 	while (region || (region = take_waiting(range->begin, range->end)) != 0) {
 		ranges[n].region = region; /* for pdn_retired_hold() */
 		pdn_unlock();
-		pdn_objects_end_retired(region);
+		PDN_NOTIFY(address_retired, region);
 		pdn_lock();
 		region = 0;
 	}
@@ -502,8 +503,7 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	}
 	pdn_unlock();
 	if (stays)
-		pdn_held_unprotected(&pdn_regions[range->region],
-				     &(struct pdn_held_objects){.all = 1}, 0);
+		PDN_NOTIFY(address_not_retired, range->region);
 	if (result == PDN_RESERVED || escaped)
 		trace(range, escaped ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED);
 	if (too_many)
@@ -514,7 +514,7 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 			     pdn_retired_most, (unsigned long long)(pdn_retired_most_bytes >> 30));
 }
 
-void pdn_retired_reserve(uint64_t addr)
+static void reserve_after_free(uint64_t addr)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -529,6 +529,8 @@ void pdn_retired_reserve(uint64_t addr)
 	pdn_retired_give_back();
 	errno = saved;
 }
+
+PDN_NOTIFIED(retiring_free_ended, reserve_after_free);
 
 /* ---- giving back ---------------------------------------------------------------------------- */
 

@@ -26,6 +26,7 @@
 
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
+#include "cache/base/notify.h"
 #include "cache/base/visible.h"
 #include "cache/region.h"
 
@@ -71,16 +72,18 @@ void pdn_retire_cancel(uint32_t region);
 uint32_t pdn_retired_hold(uint32_t region);
 void pdn_retired_let_go(uint32_t number);
 
-/*
- * Lock not held: the driver's free of this address has returned, and this thread's guard is still
- * up. Others that the thread has begun are of frees around this one, which the driver has not made
- * yet. Relaxed: what this thread has made PENDING it sees.
- */
+/* Relaxed: what this thread has made PENDING it sees. */
 static inline bool pdn_retired_any_pending(void)
 {
 	return __atomic_load_n(&pdn_retired_pending, __ATOMIC_RELAXED) != 0;
 }
-void pdn_retired_reserve(uint64_t addr);
+
+/*
+ * Lock not held, behind the driver's free. The address of a kept region is retired, and objects
+ * on it that may end do; or it is not, and they stay.
+ */
+PDN_EVENT(address_retired, (uint32_t region));
+PDN_EVENT(address_not_retired, (uint32_t region));
 
 /*
  * Lock not held, in a call of the program's that the driver would refuse where it refuses to give
@@ -110,7 +113,7 @@ void pdn_retired_allocated(void);
 
 /*
  * Lock not held; its guard is up. This thread is about to make the driver's free of this address: is
- * that PENDING? Then pdn_retired_reserve() is due behind it.
+ * that PENDING? Then its guard gets PDN_GUARD_RETIRES.
  */
 bool pdn_retired_begins_window(uint64_t addr);
 

@@ -355,6 +355,7 @@ END_TEST
 
 START_TEST(keep_says_nothing)
 {
+	setenv("PINDOWN_HELD", "keep", 1);
 	ck_assert_str_eq(stderr_of(free_two_held), "");
 }
 END_TEST

@@ -117,7 +117,7 @@ static bool can_reserve(void)
 {
 	static uint32_t probes; /* relaxed: threads that ask at the same time both ask the driver */
 	enum { NO = MOST_PROBES, YES };
-	uint32_t known = __atomic_load_n(&probes, __ATOMIC_RELAXED);
+	uint32_t before = __atomic_load_n(&probes, __ATOMIC_RELAXED), known = before;
 	enum pdn_reserved answer;
 
 	if (known >= NO)
@@ -127,7 +127,12 @@ static bool can_reserve(void)
 		known = YES;
 	else
 		known = answer == PDN_REFUSED ? NO : known + 1;
-	__atomic_store_n(&probes, known, __ATOMIC_RELAXED);
+	/* YES stays, whatever other threads find out: in theirs somebody was faster. */
+	if (known == YES)
+		__atomic_store_n(&probes, known, __ATOMIC_RELAXED);
+	else if (!__atomic_compare_exchange_n(&probes, &before, known, false, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED))
+		return before == YES;
 	if (known == NO)
 		pdn_log(PDN_LOG_WARN,
 			"this driver does not reserve addresses (cuMemAddressReserve):"

@@ -143,6 +143,7 @@ static bool can_reserve(void)
 
 bool pdn_retire_possible(void)
 {
+	PDN_UNCANCELLED;
 	int saved = errno;
 	bool possible = pdn_config()->held == PDN_HELD_RETIRE && pdn_driver_has_context() &&
 			pdn_free_is_sure && pdn_free_is_sure() && can_reserve();
@@ -485,6 +486,7 @@ static uint32_t find_reserved(uint64_t begin, uint64_t end)
 /* Cold: a program that asks for an address asks seldom, and no such range is there as a rule. */
 void __attribute__((cold)) pdn_retired_yield(uint64_t addr, uint64_t length)
 {
+	PDN_UNCANCELLED;
 	uint32_t n;
 
 	if (!__atomic_load_n(&pdn_retired_ranges, __ATOMIC_RELAXED) &&

@@ -87,8 +87,10 @@ static uint32_t claim_or_keep(uint32_t region, const struct pdn_scope *part,
 			continue;
 		}
 		pdn_object_set_state(&pdn_objects[n], PDN_OBJECT_KEPT);
-		if (pdn_objects[n].is_touched)
-			pdn_held_count(pdn_objects[n].consumer, held);
+		if (!pdn_objects[n].is_touched)
+			continue;
+		pdn_held_count(pdn_objects[n].consumer, held);
+		held->outlast |= !pdn_objects[n].may_retire;
 	}
 	if (!any_held)
 		pdn_retire_cancel(region);

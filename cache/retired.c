@@ -51,7 +51,7 @@ static struct queue {
 /* Regions of which the program holds registrations, in blocks with other memory. */
 static struct {
 	uint32_t region;
-	uint64_t begin, buffer_id;
+	uint64_t begin, end, buffer_id; /* of whole blocks */
 } waiting[WAITING];
 static unsigned next_waiting;
 
@@ -339,17 +339,18 @@ static void wait_for_block(const struct range *range)
 {
 	waiting[next_waiting].region = range->region;
 	waiting[next_waiting].begin = range->begin;
+	waiting[next_waiting].end = range->end;
 	waiting[next_waiting].buffer_id = range->buffer_id;
 	next_waiting = (next_waiting + 1) % WAITING;
 }
 
-/* Lock held. The next region that has waited for this block; 0: there is none. */
+/* Lock held. The next region that has waited for only these blocks; 0: there is none. */
 static uint32_t take_waiting(uint64_t begin, uint64_t end)
 {
 	for (unsigned i = 0; i < WAITING; i++) {
 		uint32_t region = waiting[i].region;
 
-		if (!region || waiting[i].begin < begin || waiting[i].begin >= end)
+		if (!region || waiting[i].begin < begin || waiting[i].end > end)
 			continue;
 		waiting[i].region = 0;
 		if (is_kept_with(region, waiting[i].buffer_id))

@@ -44,9 +44,9 @@ bool pdn_is_capturing(CUstream stream, enum pdn_flavour flavour)
 }
 
 /*
- * Only whether the count is 0 matters, and it must not become 0 too early. A stream that is
- * destroyed while it is captured leaves the count too high for ever, which costs a question to the
- * driver at each async free.
+ * Only whether the count is 0 matters, and it must not become 0 too early. A context that ends
+ * while a stream in it is captured leaves the count too high for ever: then each async free costs a
+ * question to the driver, and no address is retired.
  *
  * Relaxed, as pdn_graph_memory is: a thread can free on a stream that another thread captures only
  * after the two threads have synchronized.

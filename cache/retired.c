@@ -368,9 +368,7 @@ static void end_kept_in(uint32_t n, const struct range *range)
 	region = is_kept_with(range->region, range->buffer_id) ? range->region : 0;
 	while (region || (region = take_waiting(range->begin, range->end)) != 0) {
 		ranges[n].region = region; /* for pdn_retired_hold() */
-		pdn_unlock();
 		pdn_objects_end_retired(region);
-		pdn_lock();
 		region = 0;
 	}
 	pdn_unlock();

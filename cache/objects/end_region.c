@@ -139,11 +139,11 @@ void __attribute__((cold)) pdn_objects_end_retired(uint32_t region)
 {
 	uint32_t chain = 0;
 
-	pdn_lock();
 	claim_kept_on(region, true, &chain);
 	pdn_unlock();
 	if (chain)
 		pdn_objects_destroy_claimed(chain);
+	pdn_lock();
 }
 
 void pdn_objects_end_reused(uint64_t begin, uint64_t end)

@@ -369,7 +369,7 @@ static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t regi
  */
 void pdn_objects_end(uint32_t region, const struct pdn_scope *scope);
 
-/* Lock not held. The address of a kept region is retired: objects that may end do. */
+/* Lock held, and dropped. The address of a kept region is retired: objects that may end do. */
 void pdn_objects_end_retired(uint32_t region);
 
 /*

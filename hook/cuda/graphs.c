@@ -65,6 +65,13 @@ void pdn_capture_ended(void)
 		;
 }
 
+/* Relaxed: as where these change. */
+bool pdn_mem_free_is_sure(void)
+{
+	return !__atomic_load_n(&pdn_captures, __ATOMIC_RELAXED) &&
+	       !__atomic_load_n(&pdn_owner_external, __ATOMIC_RELAXED);
+}
+
 /* ---- nodes -------------------------------------------------------------------------------- */
 
 void pdn_graph_alloc(uint64_t addr, uint64_t length)

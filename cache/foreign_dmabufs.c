@@ -521,10 +521,13 @@ static void trace_outlived(const struct pdn_export *export, enum pindown_reason 
 /* The line of PINDOWN_HELD=warn, and the first one of retire. */
 static void say_outlived(const struct pdn_export *export)
 {
-	bool once = pdn_config()->held == PDN_HELD_RETIRE, open = is_open(export);
+	bool once = pdn_config()->held == PDN_HELD_RETIRE, open;
 	static bool said;
 
-	if ((!once && pdn_config()->held != PDN_HELD_WARN) || (!open && !export->imports) ||
+	if (once ? __atomic_load_n(&said, __ATOMIC_RELAXED) : pdn_config()->held != PDN_HELD_WARN)
+		return;
+	open = is_open(export); /* a system call */
+	if ((!open && !export->imports) ||
 	    (once && __atomic_exchange_n(&said, true, __ATOMIC_RELAXED)))
 		return;
 	pdn_log(PDN_LOG_WARN,

@@ -325,6 +325,8 @@ void pdn_allocated(uint64_t addr, uint64_t length)
 
 void __attribute__((cold)) pdn_left_to_card(void)
 {
+	PDN_UNCANCELLED;
+
 	pdn_lock();
 	pdn_account_left_to_card();
 	pdn_unlock();

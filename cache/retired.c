@@ -59,7 +59,7 @@ static struct queue {
 /* Regions of which the program holds registrations, in blocks with other memory. */
 static struct {
 	uint32_t region;
-	uint64_t begin, buffer_id;
+	uint64_t begin, end, buffer_id; /* of whole blocks */
 } waiting[WAITING];
 static unsigned next_waiting;
 
@@ -125,7 +125,7 @@ static bool can_reserve(void)
 {
 	static uint32_t probes; /* relaxed: threads that ask at the same time both ask the driver */
 	enum { NO = MOST_PROBES, YES };
-	uint32_t known = __atomic_load_n(&probes, __ATOMIC_RELAXED);
+	uint32_t before = __atomic_load_n(&probes, __ATOMIC_RELAXED), known = before;
 	enum pdn_reserved answer;
 
 	if (known >= NO)
@@ -135,7 +135,12 @@ static bool can_reserve(void)
 		known = YES;
 	else
 		known = answer == PDN_REFUSED ? NO : known + 1;
-	__atomic_store_n(&probes, known, __ATOMIC_RELAXED);
+	/* YES stays, whatever other threads find out: in theirs somebody was faster. */
+	if (known == YES)
+		__atomic_store_n(&probes, known, __ATOMIC_RELAXED);
+	else if (!__atomic_compare_exchange_n(&probes, &before, known, false, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED))
+		return before == YES;
 	if (known == NO)
 		pdn_log(PDN_LOG_WARN,
 			"this driver does not reserve addresses (cuMemAddressReserve):"
@@ -146,6 +151,7 @@ static bool can_reserve(void)
 
 bool pdn_retire_possible(void)
 {
+	PDN_UNCANCELLED;
 	int saved = errno;
 	bool possible = pdn_config()->held == PDN_HELD_RETIRE && pdn_driver_has_context() &&
 			pdn_free_is_sure && pdn_free_is_sure() && can_reserve();
@@ -428,17 +434,18 @@ static void wait_for_block(const struct range *range)
 {
 	waiting[next_waiting].region = range->region;
 	waiting[next_waiting].begin = range->begin;
+	waiting[next_waiting].end = range->end;
 	waiting[next_waiting].buffer_id = range->buffer_id;
 	next_waiting = (next_waiting + 1) % WAITING;
 }
 
-/* Lock held. The next region that has waited for this block; 0: there is none. */
+/* Lock held. The next region that has waited for only these blocks; 0: there is none. */
 static uint32_t take_waiting(uint64_t begin, uint64_t end)
 {
 	for (unsigned i = 0; i < WAITING; i++) {
 		uint32_t region = waiting[i].region;
 
-		if (!region || waiting[i].begin < begin || waiting[i].begin >= end)
+		if (!region || waiting[i].begin < begin || waiting[i].end > end)
 			continue;
 		waiting[i].region = 0;
 		if (is_kept_with(region, waiting[i].buffer_id))
@@ -456,9 +463,7 @@ static void end_kept_in(uint32_t n, const struct range *range)
 	region = is_kept_with(range->region, range->buffer_id) ? range->region : 0;
 	while (region || (region = take_waiting(range->begin, range->end)) != 0) {
 		ranges[n].region = region; /* for pdn_retired_hold() */
-		pdn_unlock();
 		PDN_NOTIFY(address_retired, region);
-		pdn_lock();
 		region = 0;
 	}
 	pdn_unlock();
@@ -579,6 +584,7 @@ static uint32_t find_reserved(uint64_t begin, uint64_t end)
 /* Cold: a program that asks for an address asks seldom, and no such range is there as a rule. */
 void __attribute__((cold)) pdn_retired_yield(uint64_t addr, uint64_t length)
 {
+	PDN_UNCANCELLED;
 	uint32_t n;
 
 	if (!__atomic_load_n(&pdn_retired_ranges, __ATOMIC_RELAXED) &&

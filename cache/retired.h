@@ -79,8 +79,8 @@ static inline bool pdn_retired_any_pending(void)
 }
 
 /*
- * Lock not held, behind the driver's free. The address of a kept region is retired, and objects
- * on it that may end do; or it is not, and they stay.
+ * Behind the driver's free. The address of a kept region is retired, and objects on it that may end
+ * do (lock held, and dropped); or it is not, and they stay (lock not held).
  */
 PDN_EVENT(address_retired, (uint32_t region));
 PDN_EVENT(address_not_retired, (uint32_t region));

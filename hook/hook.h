@@ -321,7 +321,6 @@ void pdn_owner_module_of_a_function(const void *module);
 void pdn_owner_frame_of(const void *resource, const void *connection);
 void pdn_owner_freed(uint64_t addr);
 extern uint32_t pdn_owner_external; /* mapped buffers of external memory that are alive */
-bool pdn_mem_free_is_sure(void);    /* for pdn_free_is_sure (cache/driver/driver.h) */
 extern uint32_t pdn_owner_graphics; /* 1: a resource was once mapped */
 
 /* ---- contexts (cuda/contexts.c) -------------------------------------------------------------- */
@@ -377,6 +376,7 @@ extern uint32_t pdn_graph_memory; /* 1: a graph with an allocation or a free was
 bool pdn_is_capturing(CUstream stream, enum pdn_flavour flavour);
 void pdn_capture_begun(void);
 void pdn_capture_ended(void);
+bool pdn_mem_free_is_sure(void); /* for pdn_free_is_sure (cache/driver/driver.h) */
 void pdn_graph_alloc(uint64_t addr, uint64_t length);
 void pdn_graph_free(uint64_t addr);
 void pdn_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);

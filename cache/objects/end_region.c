@@ -87,8 +87,10 @@ static uint32_t claim_or_keep(uint32_t region, const struct pdn_scope *part,
 			continue;
 		}
 		pdn_object_set_state(&pdn_objects[n], PDN_OBJECT_KEPT);
-		if (pdn_objects[n].is_touched)
-			pdn_held_count(pdn_objects[n].consumer, held);
+		if (!pdn_objects[n].is_touched)
+			continue;
+		pdn_held_count(pdn_objects[n].consumer, held);
+		held->outlast |= !pdn_objects[n].may_retire;
 	}
 	if (!any_held)
 		pdn_retire_cancel(region);
@@ -133,15 +135,16 @@ static void claim_kept_on(uint32_t region, bool retired, uint32_t *chain)
 			pdn_object_claim(n, chain);
 }
 
+/* Lock held, and dropped. */
 static void __attribute__((cold)) end_retired(uint32_t region)
 {
 	uint32_t chain = 0;
 
-	pdn_lock();
 	claim_kept_on(region, true, &chain);
 	pdn_unlock();
 	if (chain)
 		pdn_objects_destroy_claimed(chain);
+	pdn_lock();
 }
 
 PDN_NOTIFIED(address_retired, end_retired);

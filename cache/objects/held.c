@@ -104,6 +104,7 @@ void pdn_held_report(const struct pindown_region *region, const struct pdn_held_
 		return;
 	if (pdn_config()->held == PDN_HELD_WARN)
 		warn_of_held(region, held, made_at);
-	else if (pdn_config()->held == PDN_HELD_RETIRE && !pdn_retire_is_pending(region))
+	else if (pdn_config()->held == PDN_HELD_RETIRE &&
+		 (held->outlast || !pdn_retire_is_pending(region)))
 		count_unprotected(region, held, made_at);
 }

@@ -3,6 +3,7 @@
 #ifndef PDN_HELD_H
 #define PDN_HELD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cache/objects/object.h"
@@ -10,6 +11,7 @@
 /* How many objects of each consumer are kept on a region. */
 struct pdn_held_objects {
 	uint32_t all;
+	bool outlast; /* some don't end even where their address is retired */
 	struct {
 		char name[PDN_CONSUMER_NAME];
 		uint32_t count;

@@ -366,6 +366,18 @@ static inline void capture_ended(const struct call *call, CUstream stream, enum 
 		pdn_capture_ended();
 }
 
+/* A capture ends with its stream; which was asked before that, as the handle is gone. */
+static inline void note_capture_before_end(struct call *call, CUstream stream)
+{
+	call->captured = is_captured(stream, PDN_LEGACY);
+}
+
+static inline void stream_destroyed(const struct call *call)
+{
+	if (call->captured && pdn_succeeded(call))
+		pdn_capture_ended();
+}
+
 static inline void alloc_node_added(const struct call *call, const CUDA_MEM_ALLOC_NODE_PARAMS *node)
 {
 	if (pdn_succeeded(call))

@@ -200,12 +200,19 @@ static int row_by_address(const void *found)
 
 /*
  * Arrays have no address that could be registered, and their calls are only traced. A granularity
- * is only asked for.
+ * is only asked for; and without these other two, less is cured or more counted.
  */
 static bool is_about_addresses(int row)
 {
-	return row != PDN_CALL_cuMemGetAllocationGranularity &&
-	       !strstr(pdn_call_symbol((unsigned)row), "Array");
+	switch (row) {
+	case PDN_CALL_cuMemGetAllocationGranularity:
+	case PDN_CALL_cuMemPoolSetAttribute:
+	case PDN_CALL_cuStreamDestroy:
+	case PDN_CALL_cuStreamDestroy_v2:
+		return false;
+	default:
+		return !strstr(pdn_call_symbol((unsigned)row), "Array");
+	}
 }
 
 /* The function belongs to a watched call, but no row has it. */

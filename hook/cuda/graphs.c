@@ -44,9 +44,9 @@ bool pdn_is_capturing(CUstream stream, enum pdn_flavour flavour)
 }
 
 /*
- * Only whether the count is 0 matters, and it must not become 0 too early. A stream that is
- * destroyed while it is captured leaves the count too high for ever, which costs a question to the
- * driver at each async free.
+ * Only whether the count is 0 matters, and it must not become 0 too early. A context that ends
+ * while a stream in it is captured leaves the count too high for ever: then each async free costs a
+ * question to the driver, and no address is retired.
  *
  * Relaxed, as pdn_graph_memory is: a thread can free on a stream that another thread captures only
  * after the two threads have synchronized.
@@ -63,6 +63,13 @@ void pdn_capture_ended(void)
 	while (count && !__atomic_compare_exchange_n(&pdn_captures, &count, count - 1, true,
 						     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
+}
+
+/* Relaxed: as where these change. */
+bool pdn_mem_free_is_sure(void)
+{
+	return !__atomic_load_n(&pdn_captures, __ATOMIC_RELAXED) &&
+	       !__atomic_load_n(&pdn_owner_external, __ATOMIC_RELAXED);
 }
 
 /* ---- nodes -------------------------------------------------------------------------------- */

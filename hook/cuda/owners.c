@@ -236,10 +236,3 @@ void pdn_owner_freed(uint64_t addr)
 	}
 	__atomic_fetch_sub(&pdn_owner_external, count, __ATOMIC_RELAXED);
 }
-
-/* Relaxed: as where these change. */
-bool pdn_mem_free_is_sure(void)
-{
-	return !__atomic_load_n(&pdn_captures, __ATOMIC_RELAXED) &&
-	       !__atomic_load_n(&pdn_owner_external, __ATOMIC_RELAXED);
-}

@@ -394,10 +394,11 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 		return;
 	}
 	end_pending(n);
+	stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
+		pdn_objects_hold(range->region);
 	if (result == PDN_RESERVED) {
 		too_many = enter_reserved(n);
 	} else {
-		stays = range->is_shared && is_kept_with(range->region, range->buffer_id);
 		if (stays)
 			wait_for_block(range);
 		pdn_counts.escapes += escaped;

@@ -148,6 +148,25 @@ START_TEST(all_is_dropped_while_the_driver_frees)
 }
 END_TEST
 
+/* As in a context that a fault has broken. The memory is still there, so nobody has its address. */
+START_TEST(the_driver_fails_to_free)
+{
+	CUdeviceptr p = program_alloc(MIB(4));
+	pindown_object *object = hold(p);
+
+	ck_assert_int_eq(sim_fail("cuMemFree_v2:1=CUDA_ERROR_ILLEGAL_ADDRESS"), 0);
+	ck_assert_int_eq(program_free(p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_assert_uint_eq(stats().escapes, 0);
+	ck_assert_uint_eq(stats().retired, 0);
+	ck_assert_uint_eq(pdn_retired_pending, 0);
+	pindown_detach(object);
+	object = hold(p);
+	OK(program_free(p));
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	pindown_detach(object);
+}
+END_TEST
+
 static CUdeviceptr inner;
 
 static void free_inner(const struct registration *unused)
@@ -355,6 +374,7 @@ int main(void)
 	tcase_add_test(tc, where_no_record_is_free_all_is_kept);
 	tc = retired_case(suite, "during a free");
 	tcase_add_test(tc, all_is_dropped_while_the_driver_frees);
+	tcase_add_test(tc, the_driver_fails_to_free);
 	tcase_add_test(tc, a_callback_frees_other_memory);
 	tcase_add_test(tc, memory_whose_ends_are_not_seen_is_kept);
 	tc = retired_case(suite, "small");

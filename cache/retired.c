@@ -499,7 +499,8 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	if (result == PDN_RESERVED) {
 		too_many = enter_reserved(n);
 	} else {
-		stays = range->is_shared && is_kept_with(range->region, range->buffer_id);
+		stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
+			pdn_regions[range->region].flags & PDN_REGION_OBJECTS;
 		if (stays)
 			wait_for_block(range);
 		pdn_counts.escapes += escaped;

@@ -51,6 +51,29 @@ START_TEST(an_exact_iova)
 }
 END_TEST
 
+/* Each has an object of its own; the address is retired for both. */
+START_TEST(exact_ones_end_with_their_memory)
+{
+	struct ibv_mr *mr[2];
+	CUdeviceptr p;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	mr[0] = must_register(pd, p + 8192, 4096, ALL_ACCESS);
+	mr[1] = must_register(pd, p + MIB(2), MIB(1), ALL_ACCESS);
+	ck_assert_uint_ne(mr[0]->lkey, mr[1]->lkey);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
+	ck_assert_uint_ne(gpu_alloc(MIB(4)), p);
+	must_deregister(mr[0]);
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	must_deregister(mr[1]);
+	ck_assert_uint_eq(stats().retired_ranges, 0);
+	ck_assert_uint_eq(dereg_calls(), 2);
+}
+END_TEST
+
 /* ---- PINDOWN_VERBS=0 ---- */
 
 START_TEST(switched_off_everything_is_libibverbs_own)
@@ -469,6 +492,7 @@ static void add_tests(TCase *tc, unsigned mode)
 	case 0:
 		tcase_add_test(tc, a_key_is_good_for_the_pages_that_were_named);
 		tcase_add_test(tc, an_exact_iova);
+		tcase_add_test(tc, exact_ones_end_with_their_memory);
 		break;
 	case 1:
 		tcase_add_test(tc, switched_off_everything_is_libibverbs_own);

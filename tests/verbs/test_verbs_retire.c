@@ -196,6 +196,77 @@ START_TEST(nothing_is_retired_for_what_nobody_holds)
 }
 END_TEST
 
+/* The program changes its mind: it is a registration of other memory then. */
+START_TEST(one_that_has_ended_is_changed)
+{
+	CUdeviceptr q;
+
+	begin_with(MIB(4));
+	q = gpu_alloc(MIB(4));
+	gpu_free(p);
+	ck_assert_int_eq(
+		ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, (void *)q, 4096, 0), 0);
+	ck_assert_int_eq(recorder_copy(mr->lkey, q, mr->rkey, q + 512, 10), RECORDER_OK);
+	ck_assert_uint_eq(stats().retired_ranges, 0);
+	gpu_free(gpu_alloc(KIB(4)));
+	ck_assert(!is_reserved(p, MIB(4)));
+	must_deregister(mr);
+	gpu_free(q);
+	all_ended(0, 0);
+}
+END_TEST
+
+/* For the card there is nothing in them any more. */
+START_TEST(its_domain_and_its_device_can_go)
+{
+	begin_with(MIB(4));
+	gpu_free(p);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	ck_assert_int_eq(ibv_close_device(device), 0);
+	all_ended(1, MIB(4));
+	drop_ended(mr);
+	all_ended(0, 0);
+}
+END_TEST
+
+START_TEST(one_whose_domain_was_to_go)
+{
+	begin_with(MIB(4));
+	ck_assert_int_eq(ibv_dealloc_pd(pd), EBUSY);
+	gpu_free(p);
+	all_ended(1, MIB(4));
+	drop_ended(mr);
+}
+END_TEST
+
+/* The region is no longer in the cache; the registration is still held. */
+START_TEST(one_that_was_held_over_a_flush)
+{
+	begin_with(MIB(4));
+	pindown_flush();
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 512, 10), RECORDER_OK);
+	gpu_free(p);
+	all_ended(1, MIB(4));
+	drop_ended(mr);
+}
+END_TEST
+
+START_TEST(memory_of_another_device)
+{
+	CUcontext other;
+
+	begin();
+	OK(cuCtxCreate_v2(&other, 0, 1));
+	p = gpu_alloc(MIB(4));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	OK(cuCtxSetCurrent(cuda));
+	gpu_free(p);
+	all_ended(1, MIB(4));
+	ck_assert_uint_eq(sim_kept_bytes(1), 0);
+	drop_ended(mr);
+}
+END_TEST
+
 /* ---- several, of one allocation ---- */
 
 START_TEST(the_range_waits_for_the_last_one)
@@ -331,21 +402,43 @@ START_TEST(one_with_another_iova_by_a_dmabuf)
 }
 END_TEST
 
-/* The kept one is counted as where it is alone; the other one ends. */
+/* One ends, and the address is retired only for as long as the program has that. */
+static void one_is_kept(void)
+{
+	ck_assert_uint_eq(recorder_open_mrs() + recorder_open_umems(), 1);
+	ck_assert_uint_eq(stats().object_kept_regions, 1);
+	ck_assert_uint_eq(stats().retired, 1);
+	ck_assert_uint_eq(stats().unprotected, 1);
+	ck_assert(is_reserved(p & -MIB(2), MIB(2)));
+	drop_ended(mr);
+}
+
+static const size_t sizes[] = {MIB(4), KIB(64)};
+
 START_TEST(one_with_another_iova_beside_one_that_ends)
 {
 	struct ibv_mr *kept;
 
-	begin_with(MIB(4));
+	begin_with(sizes[_i]);
 	kept = ibv_reg_mr_iova(pd, (void *)p, 4096, 0, ALL_ACCESS);
 	gpu_free(p);
-	ck_assert_uint_eq(recorder_open_mrs(), 1);
-	ck_assert_uint_eq(stats().retired, 1);
-	ck_assert(is_reserved(p, MIB(4)));
-	drop_ended(mr);
+	one_is_kept();
 	drop_kept(kept);
 	gpu_free(gpu_alloc(KIB(4)));
-	ck_assert(!is_reserved(p, MIB(4)));
+	ck_assert(!is_reserved(p & -MIB(2), MIB(2)));
+}
+END_TEST
+
+START_TEST(a_umem_beside_one_that_ends)
+{
+	struct mlx5dv_devx_umem *umem;
+
+	begin_with(MIB(4));
+	umem = mlx5dv_devx_umem_reg(device, (void *)p, 4096, IBV_ACCESS_LOCAL_WRITE);
+	gpu_free(p);
+	one_is_kept();
+	ck_assert_int_eq(mlx5dv_devx_umem_dereg(umem), 0);
+	ck_assert_uint_eq(sim_kept_bytes(0), 0);
 }
 END_TEST
 
@@ -812,6 +905,11 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, or_with_the_next_free_of_one_that_is_held);
 	tcase_add_test(tc, the_range_is_rounded_up);
 	tcase_add_test(tc, nothing_is_retired_for_what_nobody_holds);
+	tcase_add_test(tc, one_that_has_ended_is_changed);
+	tcase_add_test(tc, its_domain_and_its_device_can_go);
+	tcase_add_test(tc, one_whose_domain_was_to_go);
+	tcase_add_test(tc, one_that_was_held_over_a_flush);
+	tcase_add_test(tc, memory_of_another_device);
 	tc = verbs_case(suite, "several");
 	tcase_add_test(tc, the_range_waits_for_the_last_one);
 	tcase_add_test(tc, ranges_do_not_depend_on_each_other);
@@ -823,7 +921,8 @@ int main(int argc, char **argv)
 	tc = verbs_case(suite, "kept");
 	tcase_add_test(tc, one_with_another_iova);
 	tcase_add_test(tc, one_with_another_iova_by_a_dmabuf);
-	tcase_add_test(tc, one_with_another_iova_beside_one_that_ends);
+	tcase_add_loop_test(tc, one_with_another_iova_beside_one_that_ends, 0, 2);
+	tcase_add_test(tc, a_umem_beside_one_that_ends);
 	tcase_add_test(tc, a_umem);
 	tcase_add_loop_test(tc, memory_of_a_pool, 0, 5);
 	tcase_add_test(tc, linear_memory_that_is_freed_in_stream_order);

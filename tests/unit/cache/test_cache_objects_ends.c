@@ -353,6 +353,16 @@ START_TEST(warn_says_a_line_for_each_region)
 }
 END_TEST
 
+START_TEST(retire_says_what_it_keeps_once)
+{
+	const char *text = stderr_of(free_two_held);
+
+	ck_assert_uint_eq(lines_of(text), 1);
+	ck_assert_ptr_nonnull(strstr(text, "said once"));
+	ck_assert_uint_eq(stats().unprotected, 2);
+}
+END_TEST
+
 START_TEST(keep_says_nothing)
 {
 	setenv("PINDOWN_HELD", "keep", 1);
@@ -656,6 +666,7 @@ int main(void)
 	tcase_add_test(tc, warn_tells_the_two_apart);
 	tcase_add_test(tc, a_subscriber_may_detach);
 	tcase_add_test(tc, warn_says_a_line_for_each_region);
+	tcase_add_test(tc, retire_says_what_it_keeps_once);
 	tcase_add_test(tc, keep_says_nothing);
 	tcase_add_test(tc, the_end_of_an_owner_ends_its_idle_objects);
 	tcase_add_test(tc, a_held_object_of_an_ended_owner_is_not_found);

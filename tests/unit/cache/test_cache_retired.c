@@ -108,6 +108,29 @@ START_TEST(one_that_is_dropped_late_touches_no_other)
 }
 END_TEST
 
+/* A large range makes many others go, and a call of the program's gives back only a few. */
+START_TEST(one_that_is_dropped_before_its_range_has_gone)
+{
+	struct retired large;
+
+	pdn_retired_most_bytes = MANY * MIB(4);
+	retire_many();
+	large = retire(MANY * MIB(4));
+	ck_assert_uint_eq(stats().retired_dropped, MANY);
+	ck_assert_uint_gt(pdn_retired_going, 4);
+	drop_all();
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	ck_assert_uint_eq(stats().retired_bytes, MANY * MIB(4));
+	for (unsigned i = 0; i < MANY; i++)
+		OK(program_free(program_alloc(KIB(4))));
+	ck_assert_uint_eq(pdn_retired_going, 0);
+	for (unsigned i = 0; i < MANY; i++)
+		ck_assert(!is_reserved(all[i].p, MIB(4)));
+	ck_assert(is_reserved(large.p, MANY * MIB(4)));
+	pindown_detach(large.object);
+}
+END_TEST
+
 /* More than there are records: what finds none is kept. */
 START_TEST(where_no_record_is_free_all_is_kept)
 {
@@ -145,6 +168,25 @@ START_TEST(all_is_dropped_while_the_driver_frees)
 	ck_assert_uint_eq(stats().retired, 1);
 	ck_assert_uint_eq(stats().retired_ranges, 0);
 	ck_assert(!is_reserved(p, MIB(4)));
+}
+END_TEST
+
+/* As in a context that a fault has broken. The memory is still there, so nobody has its address. */
+START_TEST(the_driver_fails_to_free)
+{
+	CUdeviceptr p = program_alloc(MIB(4));
+	pindown_object *object = hold(p);
+
+	ck_assert_int_eq(sim_fail("cuMemFree_v2:1=CUDA_ERROR_ILLEGAL_ADDRESS"), 0);
+	ck_assert_int_eq(program_free(p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	ck_assert_uint_eq(stats().escapes, 0);
+	ck_assert_uint_eq(stats().retired, 0);
+	ck_assert_uint_eq(pdn_retired_pending, 0);
+	pindown_detach(object);
+	object = hold(p);
+	OK(program_free(p));
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	pindown_detach(object);
 }
 END_TEST
 
@@ -352,9 +394,11 @@ int main(void)
 	tcase_add_test(tc, there_is_a_bound_of_bytes);
 	tcase_add_test(tc, one_that_is_larger_than_the_bound_is_there_alone);
 	tcase_add_test(tc, one_that_is_dropped_late_touches_no_other);
+	tcase_add_test(tc, one_that_is_dropped_before_its_range_has_gone);
 	tcase_add_test(tc, where_no_record_is_free_all_is_kept);
 	tc = retired_case(suite, "during a free");
 	tcase_add_test(tc, all_is_dropped_while_the_driver_frees);
+	tcase_add_test(tc, the_driver_fails_to_free);
 	tcase_add_test(tc, a_callback_frees_other_memory);
 	tcase_add_test(tc, memory_whose_ends_are_not_seen_is_kept);
 	tc = retired_case(suite, "small");

@@ -177,9 +177,13 @@ bool event_stale(const struct event *event)
 		return (record->flags & PDN_TRACE_MISSED) ||
 		       (ended && record->flags & PDN_TRACE_IN_USE);
 	case PDN_EV_HELD:
-	case PDN_EV_HOLDER:
 	case PDN_EV_OUTLIVED:
 		return record->reason != PINDOWN_REASON_ORDERED;
+	case PDN_EV_HOLDER:
+		return record->reason != PINDOWN_REASON_ORDERED &&
+		       !(record->flags & PDN_TRACE_REVOKED);
+	case PDN_EV_RETIRE:
+		return record->extra == PDN_RETIRE_ESCAPED || record->extra == PDN_RETIRE_DROPPED;
 	default:
 		return false;
 	}
@@ -188,8 +192,7 @@ bool event_stale(const struct event *event)
 bool event_failed(const struct event *event)
 {
 	return event->record.result != 0 || event->record.event == PDN_EV_ERROR ||
-	       event->record.event == PDN_EV_LOST || event->record.event == PDN_EV_OUTLIVED ||
-	       event->record.event == PDN_EV_HOLDER || event_stale(event);
+	       event->record.event == PDN_EV_LOST || event_stale(event);
 }
 
 bool event_was_made_capable(const struct event *event)

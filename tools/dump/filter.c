@@ -211,6 +211,23 @@ uint64_t event_extra(const struct event *event)
 	return event_was_made_capable(event) ? extra & ~PDN_TRACE_MADE_CAPABLE : extra;
 }
 
+const char *event_outcome(const struct record *record)
+{
+	switch (record->extra) {
+	case PDN_RETIRE_RESERVED:
+		return "reserved";
+	case PDN_RETIRE_ESCAPED:
+		return "escaped";
+	case PDN_RETIRE_RELEASED:
+		return "released";
+	case PDN_RETIRE_GIVEN_BACK:
+		return "given back";
+	case PDN_RETIRE_DROPPED:
+		return "dropped";
+	}
+	return NULL;
+}
+
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)
 {
 	uint64_t end;

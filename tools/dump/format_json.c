@@ -86,7 +86,7 @@ char *json_flags(char *at, unsigned flags)
 
 char *json_outcome(char *at, const struct record *record)
 {
-	const char *outcome = record->event == PDN_EV_RETIRE ? retire_name(record->extra) : NULL;
+	const char *outcome = record->event == PDN_EV_RETIRE ? event_outcome(record) : NULL;
 
 	return outcome ? json_quoted(put_text(at, ",\"outcome\":"), outcome, strlen(outcome)) : at;
 }

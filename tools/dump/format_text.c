@@ -190,8 +190,8 @@ static char *put_note(char *at, const struct record *record)
 	case PDN_EV_HELD:
 		return put_decimal(put_key(at, "count"), record->extra);
 	case PDN_EV_RETIRE:
-		if (retire_name(record->extra))
-			at = put_text(put_text(at, " "), retire_name(record->extra));
+		if (event_outcome(record))
+			at = put_text(put_text(at, " "), event_outcome(record));
 		at = put_hex(put_key(at, "blocks"), record_reserved(record));
 		*at++ = '+';
 		return put_decimal(at, record->pin_size);

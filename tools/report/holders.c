@@ -203,7 +203,7 @@ static void print_consumers(const struct holders *holders, unsigned max)
 	if (!shown)
 		return;
 	out_print("\n%sRegistrations%s\n", out_bold(), out_plain());
-	out_print("  %sconsumer          made  failed  destroyed  revoked    held  regions"
+	out_print("  %sconsumer          made  failed  destroyed  by free    held  regions"
 		  "     bytes%s\n",
 		  out_dim(), out_plain());
 	for (unsigned i = 0; i < shown; i++)

@@ -126,7 +126,7 @@ static void put_outlived(FILE *page, const struct reader *reader, const struct h
 static void put_consumers(FILE *page, const struct holders *holders)
 {
 	static const char *const columns[] = {"consumer",   "#made",	"#failed",
-					      "#destroyed", "#revoked", "#held",
+					      "#destroyed", "#by free", "#held",
 					      "#regions",   "#bytes",	NULL};
 	unsigned shown = holders->consumer_count < MAX_ROWS ? holders->consumer_count : MAX_ROWS;
 

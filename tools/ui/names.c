@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "cache/base/event.h"
 #include "cache/pindown.h"
 
 /* The driver's results, up to CUDA 13.0. */
@@ -220,23 +219,6 @@ const char *reason_name(unsigned reason)
 		return "owner";
 	case PINDOWN_REASON_ORDERED:
 		return "freed-in-order";
-	}
-	return NULL;
-}
-
-const char *retire_name(uint64_t outcome)
-{
-	switch (outcome) {
-	case PDN_RETIRE_RESERVED:
-		return "reserved";
-	case PDN_RETIRE_ESCAPED:
-		return "escaped";
-	case PDN_RETIRE_RELEASED:
-		return "released";
-	case PDN_RETIRE_GIVEN_BACK:
-		return "given back";
-	case PDN_RETIRE_DROPPED:
-		return "dropped";
 	}
 	return NULL;
 }

@@ -21,7 +21,4 @@ const char *result_name(const char *call, bool is_note, int64_t result);
 /* enum pindown_reason: freed, context, evicted, flushed, stale. */
 const char *reason_name(unsigned reason);
 
-/* enum pdn_retire_outcome: reserved, escaped, released, given back, dropped. */
-const char *retire_name(uint64_t outcome);
-
 #endif

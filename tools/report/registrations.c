@@ -86,11 +86,15 @@ static void settle(struct holders *holders, const struct region *freed, uint32_t
 	}
 }
 
-/* Nothing else happens to it. */
-static void forget(struct holders *holders, struct region *freed, bool is_over)
+/* Nothing else happens to the memory. */
+static void forget(struct holders *holders, struct region *freed)
 {
-	for (uint32_t n = freed->first; n; n = holders->registrations[n - 1].next)
-		holders->registrations[n - 1].is_over = is_over;
+	struct registration *registration;
+
+	for (uint32_t n = freed->first; n; n = registration->next) {
+		registration = &holders->registrations[n - 1];
+		registration->is_over = registration->fate == FATE_CURED;
+	}
 	regions_remove(&holders->freed, freed);
 }
 
@@ -117,11 +121,13 @@ static void count_retire(struct holders *holders, const struct event *event)
 		holders->dropped++;
 		settle(holders, freed, freed->cured, FATE_CURED, FATE_DROPPED);
 		break;
-	default:
-		forget(holders, freed, true);
+	case PDN_RETIRE_RELEASED:
+	case PDN_RETIRE_GIVEN_BACK:
+		break;
+	default: /* a later version's */
 		return;
 	}
-	forget(holders, freed, false);
+	forget(holders, freed);
 }
 
 void registrations_count(struct holders *holders, const struct event *event)

@@ -30,3 +30,11 @@ $(B)/unit/make_trace: $(call unit_support,make_trace made_trace made_many made_r
 $(B)/unit/live_app: $(call unit_support,live_app) $(SIM)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+
+# A program for check-cured, on the software card.
+ifeq ($(call has_header,infiniband/verbs.h),yes)
+CHECK_WITH += $(B)/unit/held_app
+$(B)/unit/held_app: $(B)/obj/tests/unit/tools/held_app.c.o $(SIM) $(B)/softnic/libibverbs.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
+endif

@@ -45,12 +45,14 @@ static void print_head(const char *heading)
 
 static void print_retired(const struct holders *one, const struct holders *other, unsigned answer)
 {
+	uint64_t before = retired_count(one, answer), after = retired_count(other, answer);
 	char name[40];
 
+	if (!before && !after)
+		return;
 	snprintf(name, sizeof(name), "%s", retired_answers[answer].what);
 	name[0] = (char)tolower((unsigned char)name[0]);
-	print_row(name, retired_count(one, answer), retired_count(other, answer), count_text,
-		  retired_answers[answer].is_fault);
+	print_row(name, before, after, count_text, retired_answers[answer].is_fault);
 }
 
 static void print_figures(const struct tally *one, const struct tally *other)

@@ -14,7 +14,6 @@
 #include "cache/race.h"
 #include "cache/region.h"
 #include "cache/retired.h"
-#include "cache/trace/writer.h"
 
 #define BLOCK	((uint64_t)2 << 20) /* what the driver reserves, and the least it allocates alone */
 #define RECORDS (1u << 13)	    /* twice the ranges that may be reserved */
@@ -98,9 +97,9 @@ static uint64_t size_of(const struct range *range)
 
 /* ---- the trace ------------------------------------------------------------------------------ */
 
-static void trace(const struct range *range, enum pdn_retire_outcome outcome)
+static struct pdn_trace_note note_of(const struct range *range, enum pdn_retire_outcome outcome)
 {
-	const struct pdn_trace_note note = {
+	return (struct pdn_trace_note){
 		.addr = range->addr,
 		.size = range->end - range->addr,
 		.pin_size = size_of(range),
@@ -108,12 +107,23 @@ static void trace(const struct range *range, enum pdn_retire_outcome outcome)
 		.device = -1,
 		.extra = outcome,
 	};
+}
+
+void pdn_retired_trace(const struct pdn_trace_note *note, uint64_t at)
+{
 	uint64_t now;
 
 	if (!pdn_tracing(PDN_EV_RETIRE))
 		return;
 	now = pdn_ticks();
-	pdn_trace_note(PDN_EV_RETIRE, &note, now, now);
+	pdn_trace_note(PDN_EV_RETIRE, note, at ? at : now, now);
+}
+
+static void trace(const struct range *range, enum pdn_retire_outcome outcome, uint64_t at)
+{
+	const struct pdn_trace_note note = note_of(range, outcome);
+
+	pdn_retired_trace(&note, at);
 }
 
 /* ---- may this be retired? ------------------------------------------------------------------- */
@@ -370,13 +380,16 @@ static void leave_reserved(uint32_t n)
 }
 
 /* The number of a record that has been used again is no range's. PENDING: its thread looks. */
-void pdn_retired_let_go(uint32_t number)
+bool pdn_retired_let_go(uint32_t number, struct pdn_trace_note *released)
 {
 	uint32_t n = number % RECORDS;
 
-	if (n && number / RECORDS == ranges[n].turn % (UINT32_MAX / RECORDS + 1) &&
-	    --ranges[n].holders == 0 && !ranges[n].tid)
-		leave_reserved(n);
+	if (!n || number / RECORDS != ranges[n].turn % (UINT32_MAX / RECORDS + 1) ||
+	    --ranges[n].holders || ranges[n].tid)
+		return false;
+	*released = note_of(&ranges[n], PDN_RETIRE_RELEASED);
+	leave_reserved(n);
+	return true;
 }
 
 /* ---- reserving ------------------------------------------------------------------------------ */
@@ -485,7 +498,9 @@ static uint32_t next_pending(uint64_t addr, struct range *copy)
 static void settle(uint32_t n, const struct range *range, enum pdn_reserved result)
 {
 	bool escaped = result != PDN_RESERVED && has_escaped(range), too_many = false;
-	bool stays = false;
+	/* Before another thread can drop the last registration. */
+	uint64_t at = pdn_tracing(PDN_EV_RETIRE) ? pdn_ticks() : 0;
+	bool stays = false, held = true;
 	static bool said;
 
 	if (result == PDN_RESERVED && range->is_shared)
@@ -497,6 +512,7 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	}
 	end_pending(n);
 	if (result == PDN_RESERVED) {
+		held = ranges[n].holders;
 		too_many = enter_reserved(n);
 	} else {
 		stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
@@ -511,7 +527,9 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	if (stays)
 		PDN_NOTIFY(address_not_retired, range->region);
 	if (result == PDN_RESERVED || escaped)
-		trace(range, escaped ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED);
+		trace(range, escaped ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED, at);
+	if (!held)
+		trace(range, PDN_RETIRE_RELEASED, 0);
 	if (too_many)
 		pdn_log_once(&said, PDN_LOG_WARN,
 			     "the program holds registrations of more freed memory than pindown "
@@ -564,7 +582,7 @@ void __attribute__((cold)) pdn_retired_give_back_some(void)
 	for (int i = 0; i < AT_ONCE && (n = take_going()) != 0; i++) {
 		pdn_driver_unreserve(ranges[n].begin, size_of(&ranges[n]));
 		trace(&ranges[n],
-		      ranges[n].was_dropped ? PDN_RETIRE_DROPPED : PDN_RETIRE_GIVEN_BACK);
+		      ranges[n].was_dropped ? PDN_RETIRE_DROPPED : PDN_RETIRE_GIVEN_BACK, 0);
 		pdn_lock();
 		free_record(n);
 		pdn_unlock();

@@ -29,6 +29,7 @@
 #include "cache/base/notify.h"
 #include "cache/base/visible.h"
 #include "cache/region.h"
+#include "cache/trace/writer.h"
 
 /* At most so many ranges are reserved, and so many bytes; tests set smaller numbers. */
 extern PDN_HIDDEN uint32_t pdn_retired_most;
@@ -70,7 +71,13 @@ void pdn_retire_cancel(uint32_t region);
  * pdn_retired_let_go(); 0: its address is not retired.
  */
 uint32_t pdn_retired_hold(uint32_t region);
-void pdn_retired_let_go(uint32_t number);
+bool pdn_retired_let_go(uint32_t number, struct pdn_trace_note *released);
+
+/*
+ * Lock not held. pdn_retired_let_go() has returned true: it was the last one, which the trace is to
+ * say. at: when it was, in ticks; 0: now.
+ */
+void pdn_retired_trace(const struct pdn_trace_note *released, uint64_t at);
 
 /* Relaxed: what this thread has made PENDING it sees. */
 static inline bool pdn_retired_any_pending(void)

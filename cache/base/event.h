@@ -22,7 +22,7 @@ enum pdn_event {
 	PDN_EV_EXPORT,	   /* the program made a dma-buf of its own */
 	PDN_EV_OUTLIVED,   /* the memory of such a dma-buf ended while it was open */
 	PDN_EV_HOLDER,	   /* memory ended while the program had this registration of it */
-	PDN_EV_RETIRE,	   /* an address was kept from use, or no longer: extra says which */
+	PDN_EV_RETIRE,	   /* since 1.2: an address was kept from use, or no longer: extra says */
 	PDN_EV_LOST,	   /* made by the reader: this many events found no room */
 	PDN_EVENTS
 };
@@ -42,8 +42,9 @@ enum pdn_event {
 enum pdn_retire_outcome {
 	PDN_RETIRE_RESERVED,   /* nobody gets it while the registration is held */
 	PDN_RETIRE_ESCAPED,    /* somebody else had it already; the registration has ended */
-	PDN_RETIRE_GIVEN_BACK, /* no registration is held any more */
+	PDN_RETIRE_GIVEN_BACK, /* the driver may hand it out again; no registration is held */
 	PDN_RETIRE_DROPPED,    /* one still is: too many addresses, or the program asks for it */
+	PDN_RETIRE_RELEASED,   /* the program has dropped the last registration */
 };
 
 /* In the extra of cuMemCreate, beside the handle: pindown has set gpuDirectRDMACapable. */

@@ -173,6 +173,8 @@ void pdn_object_let_go(uint32_t number)
 {
 	PDN_UNCANCELLED;
 	struct pindown_object *object = &pdn_objects[number];
+	struct pdn_trace_note released;
+	bool was_last = false;
 	uint32_t chain = 0;
 
 	pdn_lock();
@@ -180,11 +182,13 @@ void pdn_object_let_go(uint32_t number)
 		if (object->state == PDN_OBJECT_KEPT) {
 			pdn_object_claim(number, &chain);
 		} else if (object->state == PDN_OBJECT_REVOKED) {
-			pdn_retired_let_go(object->victim);
+			was_last = pdn_retired_let_go(object->victim, &released);
 			pdn_object_free(number);
 		}
 	}
 	pdn_unlock();
+	if (was_last)
+		pdn_retired_trace(&released, 0);
 	if (chain)
 		pdn_objects_destroy_claimed(chain);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file (.pdt), version 1.1: docs/trace-format.md in C. Shared by the writer and the
+ * The trace file (.pdt), version 1.2: docs/trace-format.md in C. Shared by the writer and the
  * readers (tools/). Everything is little-endian and aligned to 8 bytes; a part that is not written
  * yet is zero.
  *
@@ -19,7 +19,7 @@
 
 #define PDN_TRACE_MAGIC	       "\x89PDT\r\n\x1a\n"
 #define PDN_TRACE_MAJOR	       1
-#define PDN_TRACE_MINOR	       1
+#define PDN_TRACE_MINOR	       2
 #define PDN_TRACE_UNIT	       65536u
 #define PDN_TRACE_MAX_UNITS    64u /* of one chunk */
 #define PDN_TRACE_HEADER_BYTES 4096u

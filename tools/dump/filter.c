@@ -177,9 +177,13 @@ bool event_stale(const struct event *event)
 		return (record->flags & PDN_TRACE_MISSED) ||
 		       (ended && record->flags & PDN_TRACE_IN_USE);
 	case PDN_EV_HELD:
-	case PDN_EV_HOLDER:
 	case PDN_EV_OUTLIVED:
 		return record->reason != PINDOWN_REASON_ORDERED;
+	case PDN_EV_HOLDER:
+		return record->reason != PINDOWN_REASON_ORDERED &&
+		       !(record->flags & PDN_TRACE_REVOKED);
+	case PDN_EV_RETIRE:
+		return record->extra == PDN_RETIRE_ESCAPED || record->extra == PDN_RETIRE_DROPPED;
 	default:
 		return false;
 	}
@@ -188,8 +192,7 @@ bool event_stale(const struct event *event)
 bool event_failed(const struct event *event)
 {
 	return event->record.result != 0 || event->record.event == PDN_EV_ERROR ||
-	       event->record.event == PDN_EV_LOST || event->record.event == PDN_EV_OUTLIVED ||
-	       event->record.event == PDN_EV_HOLDER || event_stale(event);
+	       event->record.event == PDN_EV_LOST || event_stale(event);
 }
 
 bool event_was_made_capable(const struct event *event)
@@ -206,6 +209,23 @@ uint64_t event_extra(const struct event *event)
 	uint64_t extra = event->record.extra;
 
 	return event_was_made_capable(event) ? extra & ~PDN_TRACE_MADE_CAPABLE : extra;
+}
+
+const char *event_outcome(const struct record *record)
+{
+	switch (record->extra) {
+	case PDN_RETIRE_RESERVED:
+		return "reserved";
+	case PDN_RETIRE_ESCAPED:
+		return "escaped";
+	case PDN_RETIRE_RELEASED:
+		return "released";
+	case PDN_RETIRE_GIVEN_BACK:
+		return "given back";
+	case PDN_RETIRE_DROPPED:
+		return "dropped";
+	}
+	return NULL;
 }
 
 static bool overlaps(const struct filter *filter, uint64_t addr, uint64_t size)

@@ -39,5 +39,7 @@ bool event_failed(const struct event *event);
 bool event_was_made_capable(const struct event *event);
 /* The event's extra, without the mark of this. */
 uint64_t event_extra(const struct event *event);
+/* Of a retire: reserved, escaped, released, given back, dropped; NULL: a later version's. */
+const char *event_outcome(const struct record *record);
 
 #endif

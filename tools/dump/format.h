@@ -17,6 +17,8 @@ extern bool format_stacks;
 
 /* Writes an event's flags as members of a JSON object, each behind a comma (format_json.c). */
 char *json_flags(char *at, unsigned flags);
+/* The same with the outcome of a retire; nothing for other events. */
+char *json_outcome(char *at, const struct record *record);
 
 extern const struct format format_text, format_json, format_chrome;
 

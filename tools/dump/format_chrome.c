@@ -216,7 +216,7 @@ static char *put_arguments(char *at, const struct event *event)
 		at = put_text(put_text(at, ",\"reason\":\""), reason_name(record->reason));
 		*at++ = '"';
 	}
-	at = json_flags(at, record->flags);
+	at = json_outcome(json_flags(at, record->flags), record);
 	if (record->event == PDN_EV_LOST)
 		at = put_decimal(put_text(at, ",\"count\":"), record->lost);
 	if (record->text)
@@ -241,11 +241,14 @@ static char *put_name(char *at, const struct event *event)
 /* A line across the tracks of the process, which people find among thousands of events. */
 static void mark_stale(const struct event *event)
 {
-	bool missed = event->record.flags & PDN_TRACE_MISSED;
+	const struct record *record = &event->record;
+	const char *name = record->event == PDN_EV_RETIRE     ? "address not kept from reuse"
+			   : record->flags & PDN_TRACE_MISSED ? "missed invalidation"
+							      : "stale registration";
 	char *at = begin_object(out_reserve());
 
 	at = put_text(at, "{\"ph\":\"i\",\"s\":\"p\",\"cname\":\"terrible\",\"name\":\"");
-	at = put_text(at, missed ? "missed invalidation" : "stale registration");
+	at = put_text(at, name);
 	at = put_micro(put_text(at, "\",\"cat\":\"stale\",\"ts\":"), event->ts);
 	at = put_arguments(put_who(at, event), event);
 	*at++ = '}';
@@ -270,7 +273,7 @@ static void print_event(const struct event *event)
 	at = put_arguments(put_who(at, event), event);
 	*at++ = '}';
 	out_commit(at);
-	if (kind == PDN_EV_INVALIDATE && event_stale(event))
+	if ((kind == PDN_EV_INVALIDATE || kind == PDN_EV_RETIRE) && event_stale(event))
 		mark_stale(event);
 	if (event->record.fields & PDN_HAS_REGION && event->record.result == 0)
 		count_region(event);

@@ -84,6 +84,13 @@ char *json_flags(char *at, unsigned flags)
 	return at;
 }
 
+char *json_outcome(char *at, const struct record *record)
+{
+	const char *outcome = record->event == PDN_EV_RETIRE ? event_outcome(record) : NULL;
+
+	return outcome ? json_quoted(put_text(at, ",\"outcome\":"), outcome, strlen(outcome)) : at;
+}
+
 static char *put_region(char *at, const struct record *record)
 {
 	if (record->fields & PDN_HAS_REGION) {
@@ -98,7 +105,7 @@ static char *put_region(char *at, const struct record *record)
 			*at++ = '"';
 		}
 	}
-	if (record->fields & PDN_HAS_PIN_SIZE) {
+	if (record->fields & PDN_HAS_PIN_SIZE && record->event != PDN_EV_RETIRE) {
 		at = put_address(at, ",\"pin_addr\":", record->pin_addr);
 		at = put_decimal(put_text(at, ",\"pin_size\":"), record->pin_size);
 	}
@@ -121,6 +128,10 @@ static char *put_note(char *at, const struct record *record)
 		at = put_decimal(put_text(at, ",\"object\":"), record->number);
 	} else if (record->event == PDN_EV_HELD) {
 		at = put_decimal(put_text(at, ",\"count\":"), record->extra);
+	} else if (record->event == PDN_EV_RETIRE) {
+		at = json_outcome(at, record);
+		at = put_address(at, ",\"blocks_addr\":", record_reserved(record));
+		at = put_decimal(put_text(at, ",\"blocks_size\":"), record->pin_size);
 	} else {
 		at = put_decimal(put_text(at, ",\"fd\":"), record->extra);
 		at = put_decimal(put_text(at, ",\"export\":"), record->number);

@@ -101,10 +101,9 @@ static const char *colour_of(const struct event *event)
 	case PDN_EV_EVICT:
 	case PDN_EV_INVALIDATE:
 	case PDN_EV_HELD:
-		return out_yellow();
 	case PDN_EV_HOLDER:
 	case PDN_EV_OUTLIVED:
-		return out_red();
+		return out_yellow();
 	default:
 		return "";
 	}
@@ -190,6 +189,12 @@ static char *put_note(char *at, const struct record *record)
 		return put_hex(put_key(at, "key"), record->key);
 	case PDN_EV_HELD:
 		return put_decimal(put_key(at, "count"), record->extra);
+	case PDN_EV_RETIRE:
+		if (event_outcome(record))
+			at = put_text(put_text(at, " "), event_outcome(record));
+		at = put_hex(put_key(at, "blocks"), record_reserved(record));
+		*at++ = '+';
+		return put_decimal(at, record->pin_size);
 	default:
 		at = put_decimal(put_key(at, "export"), record->number);
 		return put_decimal(put_key(at, "fd"), record->extra);
@@ -216,7 +221,7 @@ static char *put_more(char *at, const struct event *event)
 		if (reason)
 			at = put_text(put_key(at, "reason"), reason);
 	}
-	if (record->fields & PDN_HAS_PIN_SIZE) {
+	if (record->fields & PDN_HAS_PIN_SIZE && record->event != PDN_EV_RETIRE) {
 		at = put_hex(put_key(at, "pin"), record->pin_addr);
 		*at++ = '+';
 		at = put_decimal(at, record->pin_size);

@@ -99,6 +99,20 @@ static void print_unfreed(const struct tally *tally)
 	print_count(tally, "Unfreed at the end", EVENT_BIT(CALL), unfreed->count, NOTE, more);
 }
 
+static void print_retired(const struct tally *tally)
+{
+	for (unsigned i = 0; i < RETIRED_ANSWERS; i++) {
+		const struct retired_answer *answer = &retired_answers[i];
+		char more[100];
+
+		snprintf(more, sizeof(more), ": %s", answer->more);
+		if (retired_count(&tally->holders, i))
+			print_count(tally, answer->what, EVENT_BIT(RETIRE),
+				    retired_count(&tally->holders, i),
+				    answer->is_fault ? WRONG : FACT, more);
+	}
+}
+
 static void print_freed_early(const struct tally *tally)
 {
 	const struct holders *holders = &tally->holders;
@@ -113,9 +127,10 @@ static void print_freed_early(const struct tally *tally)
 	snprintf(more, sizeof(more), ": not dropped before the free; %s",
 		 bytes_text(holders->held_bytes).text);
 	print_count(tally, "Held registrations", EVENT_BIT(HELD), holders->held, WRONG, more);
-	if (holders->registrations_revoked)
+	if (holders->fates[FATE_REVOKED])
 		print_count(tally, "Revoked registrations", EVENT_BIT(HOLDER),
-			    holders->registrations_revoked, NOTE, ": deregistered before a free");
+			    holders->fates[FATE_REVOKED], NOTE, ": deregistered before a free");
+	print_retired(tally);
 	snprintf(more, sizeof(more), ": freed while its dma-buf was open; %s",
 		 bytes_text(holders->outlived_bytes).text);
 	print_count(tally, "Stale exports", EVENT_BIT(OUTLIVED), holders->outlived_all, WRONG,
@@ -186,13 +201,15 @@ static void print_costs(const struct tally *tally)
 const char report_definitions[] =
 	"Stale: a region of the cache was in use, by pindown_get or a registration, when "
 	"its memory was freed. Held: of these, registrations (an ibv_mr) that the program "
-	"had not dropped; PINDOWN_HELD decides about them. A region that pindown_get holds "
-	"stays pinned until pindown_put in any case.";
+	"had not dropped; PINDOWN_HELD decides about them. Cured: not dropped either, but it "
+	"ended with the free, and nobody got its address while the program held it. A region "
+	"that pindown_get holds stays pinned until pindown_put in any case.";
 
-/* The two are easily confused, so they are told apart where either of them occurs. */
+/* They are easily confused, so they are told apart where one of them occurs. */
 bool report_defines(const struct tally *tally)
 {
-	return tally->freed_count || tally->holders.held || tally->ordered_count;
+	return tally->freed_count || tally->holders.held || tally->ordered_count ||
+	       tally->holders.fates[FATE_CURED];
 }
 
 static void print_definitions(void)
@@ -223,8 +240,10 @@ void report_answers(const struct tally *tally)
 
 bool report_is_bad(const struct tally *tally)
 {
+	const struct holders *holders = &tally->holders;
+
 	return tally->freed_count || tally->missed_count || tally->left_freed ||
-	       tally->holders.outlived_all;
+	       holders->outlived_all || holders->escapes || holders->dropped || holders->still_held;
 }
 
 /* ---- lists of regions ----------------------------------------------------------------------- */

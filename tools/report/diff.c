@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* pindown report --diff: prints the changes from one run to another. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,6 +43,18 @@ static void print_head(const char *heading)
 		  out_plain());
 }
 
+static void print_retired(const struct holders *one, const struct holders *other, unsigned answer)
+{
+	uint64_t before = retired_count(one, answer), after = retired_count(other, answer);
+	char name[40];
+
+	if (!before && !after)
+		return;
+	snprintf(name, sizeof(name), "%s", retired_answers[answer].what);
+	name[0] = (char)tolower((unsigned char)name[0]);
+	print_row(name, before, after, count_text, retired_answers[answer].is_fault);
+}
+
 static void print_figures(const struct tally *one, const struct tally *other)
 {
 	const struct pin_tally *a = &one->all, *b = &other->all;
@@ -50,6 +63,8 @@ static void print_figures(const struct tally *one, const struct tally *other)
 	print_row("stale registrations", one->freed_count, other->freed_count, count_text, true);
 	print_row("freed in stream order, in use", one->ordered_count, other->ordered_count,
 		  count_text, false);
+	for (unsigned i = 0; i < RETIRED_ANSWERS; i++)
+		print_retired(&one->holders, &other->holders, i);
 	print_row("missed invalidations", one->missed_count, other->missed_count, count_text, true);
 	print_row("leaked pins", one->left_freed, other->left_freed, count_text, true);
 	print_row("freed memory kept, maximum", one->kept_peak, other->kept_peak, bytes_text, true);

@@ -52,6 +52,23 @@ static void count_held(struct holders *holders, const struct record *record)
 	holders->held_bytes += record->pin_size;
 }
 
+static void lessen(uint64_t *count, uint64_t by)
+{
+	*count -= *count < by ? *count : by;
+}
+
+void holders_cured(struct holders *holders, const struct event *event, bool first)
+{
+	struct consumer *consumer = consumer_of(holders, &event->record);
+	uint64_t bytes = first ? event->record.pin_size : 0;
+
+	lessen(&consumer->held, 1);
+	lessen(&consumer->held_regions, first);
+	lessen(&consumer->held_bytes, bytes);
+	lessen(&holders->held, 1);
+	lessen(&holders->held_bytes, bytes);
+}
+
 static void add_export(struct holders *holders, const struct event *event)
 {
 	const struct record *record = &event->record;
@@ -118,6 +135,7 @@ void holders_count(struct holders *holders, const struct event *event)
 		add_outlived(holders, event);
 		break;
 	case PDN_EV_HOLDER:
+	case PDN_EV_RETIRE:
 		registrations_count(holders, event);
 		break;
 	default:
@@ -134,8 +152,9 @@ static int compare_exports(const void *a, const void *b)
 	return (one->number > other->number) - (one->number < other->number);
 }
 
-void holders_match(struct holders *holders)
+void holders_match(struct holders *holders, const struct reader *reader, struct faults *faults)
 {
+	registrations_match(holders, reader, faults);
 	if (!holders->export_count)
 		return;
 	sort(holders->exports, holders->export_count, sizeof(*holders->exports), compare_exports);
@@ -155,6 +174,7 @@ void holders_free(struct holders *holders)
 	release(holders->exports);
 	release(holders->outlived);
 	release(holders->registrations);
+	regions_free(&holders->freed);
 	release(holders->consumers);
 }
 
@@ -183,7 +203,7 @@ static void print_consumers(const struct holders *holders, unsigned max)
 	if (!shown)
 		return;
 	out_print("\n%sRegistrations%s\n", out_bold(), out_plain());
-	out_print("  %sconsumer          made  failed  destroyed  revoked    held  regions"
+	out_print("  %sconsumer          made  failed  destroyed  by free    held  regions"
 		  "     bytes%s\n",
 		  out_dim(), out_plain());
 	for (unsigned i = 0; i < shown; i++)

@@ -6,7 +6,9 @@
 #ifndef HOLDERS_H
 #define HOLDERS_H
 
+#include "tools/report/verdict.h"
 #include "tools/trace/reader.h"
+#include "tools/trace/regions.h"
 
 /* A dma-buf that the program exported. */
 struct export
@@ -24,12 +26,29 @@ struct outlived {
 	bool open, imported;
 };
 
-/* A registration that the program had when its memory was freed. */
+/*
+ * What became of a registration that the program had when its memory was freed; the worst first.
+ * CURED: it ended with the free, and its address was kept from reuse while the program held it.
+ */
+enum fate {
+	FATE_ESCAPED,	 /* it ended, but somebody else had got the address */
+	FATE_DROPPED,	 /* CURED, but the address was given back before */
+	FATE_STILL_HELD, /* CURED, and held when the process ended */
+	FATE_KEPT,
+	FATE_REVOKED, /* it ended, and the address may be used again */
+	FATE_ORDERED, /* freed in stream order */
+	FATE_CURED,
+	FATES
+};
+
 struct registration {
 	uint32_t file, tid;
 	uint32_t made_by, freed_by; /* stacks; 0: unknown */
 	uint64_t ts, addr, size;
-	bool ordered, revoked;
+	uint32_t object; /* its number */
+	uint32_t next;	 /* another one of the same memory: its index + 1; or 0 */
+	enum fate fate;
+	bool is_over; /* CURED, and not held any more */
 };
 
 struct consumer {
@@ -49,8 +68,12 @@ struct holders {
 	uint64_t outlived_ordered;	       /* not included above: freed in stream order */
 	struct registration *registrations;
 	unsigned registration_count, registration_capacity;
+	unsigned registration_turn; /* the list is full: which one may make place next */
 	uint64_t registrations_all; /* including those not listed */
-	uint64_t registrations_revoked, registrations_ordered;
+	uint64_t fates[FATES];
+	struct regions freed; /* memory under registrations; the key's number is 0 */
+	/* Addresses under registrations that had ended; all three should be 0. */
+	uint64_t escapes, dropped, still_held;
 	struct consumer *consumers;
 	unsigned consumer_count, consumer_capacity;
 	uint64_t held, held_bytes;
@@ -58,8 +81,11 @@ struct holders {
 };
 
 void holders_count(struct holders *holders, const struct event *event);
-/* Finds the exports of outlived dma-bufs; call it after the last event. */
-void holders_match(struct holders *holders);
+/*
+ * After the last event: finds the exports of outlived dma-bufs, and what is held at the end, which
+ * counts as a fault of its file.
+ */
+void holders_match(struct holders *holders, const struct reader *reader, struct faults *faults);
 void holders_free(struct holders *holders);
 
 /* Prints their parts of the report, with lists of up to `max` lines. */
@@ -67,7 +93,25 @@ void holders_print(const struct holders *holders, const struct reader *reader, u
 
 /* registrations.c: the same for registrations that the program had. */
 void registrations_count(struct holders *holders, const struct event *event);
+void registrations_match(struct holders *holders, const struct reader *reader,
+			 struct faults *faults);
 void registrations_print(const struct holders *holders, const struct reader *reader, unsigned max);
+
+/*
+ * Whether an event ends a registration that the free of its memory had kept: its block is retired.
+ * Then it does not count as held (first: nor does the region).
+ */
+void holders_cured(struct holders *holders, const struct event *event, bool first);
+bool registrations_cured(struct holders *holders, const struct event *event);
+
+/* What the report says of retired addresses, in all its forms; a line is left out if it is 0. */
+enum { RETIRED_ANSWERS = 4 };
+extern const struct retired_answer {
+	const char *key, *what, *more;
+	bool is_fault;
+	size_t offset; /* of the count in struct holders */
+} retired_answers[RETIRED_ANSWERS];
+uint64_t retired_count(const struct holders *holders, unsigned answer);
 
 /* What became of it: "kept", "open" and so on. */
 const char *registration_fate(const struct registration *registration);

@@ -21,9 +21,17 @@ void html_holder_answers(FILE *page, const struct tally *tally)
 		 bytes_text(holders->held_bytes).text);
 	html_counted(page, tally, "Held registrations", EVENT_BIT(HELD), holders->held, "bad",
 		     more);
-	if (holders->registrations_revoked)
+	if (holders->fates[FATE_REVOKED])
 		html_counted(page, tally, "Revoked registrations", EVENT_BIT(HOLDER),
-			     holders->registrations_revoked, "note", "deregistered before a free");
+			     holders->fates[FATE_REVOKED], "note", "deregistered before a free");
+	for (unsigned i = 0; i < RETIRED_ANSWERS; i++) {
+		const struct retired_answer *answer = &retired_answers[i];
+
+		if (retired_count(holders, i))
+			html_counted(page, tally, answer->what, EVENT_BIT(RETIRE),
+				     retired_count(holders, i), answer->is_fault ? "bad" : "",
+				     answer->more);
+	}
 	snprintf(more, sizeof(more), "memory freed while its dma-buf was open; %s",
 		 bytes_text(holders->outlived_bytes).text);
 	html_counted(page, tally, "Stale exports", EVENT_BIT(OUTLIVED), holders->outlived_all,
@@ -118,7 +126,7 @@ static void put_outlived(FILE *page, const struct reader *reader, const struct h
 static void put_consumers(FILE *page, const struct holders *holders)
 {
 	static const char *const columns[] = {"consumer",   "#made",	"#failed",
-					      "#destroyed", "#revoked", "#held",
+					      "#destroyed", "#by free", "#held",
 					      "#regions",   "#bytes",	NULL};
 	unsigned shown = holders->consumer_count < MAX_ROWS ? holders->consumer_count : MAX_ROWS;
 

@@ -35,7 +35,7 @@ static void put_head(FILE *page, const struct job *job)
 static bool is_fault(enum job_figure figure)
 {
 	return figure != JOB_PEAK && figure != JOB_PIN_NS && figure != JOB_MISSES &&
-	       figure != JOB_CALLS;
+	       figure != JOB_CALLS && figure != JOB_CURED;
 }
 
 static void put_outlier(FILE *page, const struct job *job, enum job_figure figure)
@@ -81,9 +81,9 @@ static void put_process(FILE *page, const struct job_process *process)
 static void put_processes(FILE *page, const struct job *job)
 {
 	static const char *const columns[] = {
-		"#rank",	"#process",	 "host",    "#peak",   "#stale",       "#held",
-		"#failed pins", "#failed calls", "#missed", "#leaked", "#lost events", "#in pins",
-		"#misses",	"#traced for",	 "trace",   NULL};
+		"#rank",	"#process", "host",	    "#peak",	     "#stale",	"#held",
+		"#cured",	"#uncured", "#failed pins", "#failed calls", "#missed", "#leaked",
+		"#lost events", "#in pins", "#misses",	    "#traced for",   "trace",	NULL};
 	unsigned shown = job->count < MAX_PROCESSES ? job->count : MAX_PROCESSES;
 
 	html_begin_table(page, "Processes, the worst first", columns);

@@ -20,6 +20,8 @@ const struct job_name job_names[JOB_FIGURES] = {
 	[JOB_PEAK] = {"peak_bytes", "pinned at the peak", "bytes"},
 	[JOB_STALE] = {"stale_registrations", "stale registrations", ""},
 	[JOB_HELD] = {"held_registrations", "held registrations", ""},
+	[JOB_CURED] = {"cured_registrations", "cured registrations", ""},
+	[JOB_UNCURED] = {"uncured_addresses", "uncured addresses", ""},
 	[JOB_FAILED] = {"failed_pins", "failed pins", ""},
 	[JOB_CALLS] = {"failed_calls", "failed calls", ""},
 	[JOB_MISSED] = {"missed_invalidations", "missed invalidations", ""},
@@ -61,28 +63,33 @@ static void count(struct job *job, char *trace, const struct reader *reader,
 		  const struct tally *tally)
 {
 	const struct trace_file *file = reader_file(reader, 0);
+	const struct holders *holders = &tally->holders;
 	struct job_process *process;
 
 	job->processes = grow(job->processes, &job->capacity, job->count, sizeof(*job->processes));
 	process = &job->processes[job->count++];
-	*process = (struct job_process){.trace = trace,
-					.host = host_of(job, file->host),
-					.rank = file->rank,
-					.pid = file->header.pid,
-					.bad = report_is_bad(tally),
-					.hits = tally->counters.hits,
-					.pins = tally->all.pins,
-					.span = tally->span,
-					.figures = {[JOB_PEAK] = tally->all.peak_bytes,
-						    [JOB_STALE] = tally->freed_count,
-						    [JOB_HELD] = tally->holders.held,
-						    [JOB_FAILED] = tally->all.failed,
-						    [JOB_CALLS] = tally->calls_failed,
-						    [JOB_MISSED] = tally->missed_count,
-						    [JOB_LEAKED] = tally->left_freed_bytes,
-						    [JOB_LOST] = tally->lost,
-						    [JOB_PIN_NS] = tally->all.ns,
-						    [JOB_MISSES] = tally->counters.misses}};
+	*process = (struct job_process){
+		.trace = trace,
+		.host = host_of(job, file->host),
+		.rank = file->rank,
+		.pid = file->header.pid,
+		.bad = report_is_bad(tally),
+		.hits = tally->counters.hits,
+		.pins = tally->all.pins,
+		.span = tally->span,
+		.figures = {[JOB_PEAK] = tally->all.peak_bytes,
+			    [JOB_STALE] = tally->freed_count,
+			    [JOB_HELD] = holders->held,
+			    [JOB_CURED] = holders->fates[FATE_CURED],
+			    [JOB_UNCURED] =
+				    holders->escapes + holders->dropped + holders->still_held,
+			    [JOB_FAILED] = tally->all.failed,
+			    [JOB_CALLS] = tally->calls_failed,
+			    [JOB_MISSED] = tally->missed_count,
+			    [JOB_LEAKED] = tally->left_freed_bytes,
+			    [JOB_LOST] = tally->lost,
+			    [JOB_PIN_NS] = tally->all.ns,
+			    [JOB_MISSES] = tally->counters.misses}};
 }
 
 /* Takes over `trace`. */
@@ -201,8 +208,9 @@ static void find_ranks(struct job *job)
 uint64_t job_problems(const struct job_process *process)
 {
 	return process->figures[JOB_STALE] + process->figures[JOB_HELD] +
-	       process->figures[JOB_FAILED] + process->figures[JOB_MISSED] +
-	       (process->figures[JOB_LEAKED] != 0) + (process->figures[JOB_LOST] != 0);
+	       process->figures[JOB_UNCURED] + process->figures[JOB_FAILED] +
+	       process->figures[JOB_MISSED] + (process->figures[JOB_LEAKED] != 0) +
+	       (process->figures[JOB_LOST] != 0);
 }
 
 static int compare_badness(const void *a, const void *b)

@@ -13,15 +13,17 @@
 
 /* What is compared between the processes. */
 enum job_figure {
-	JOB_PEAK,   /* bytes pinned, at the peak */
-	JOB_STALE,  /* stale registrations */
-	JOB_HELD,   /* registrations that the program held when it freed their memory */
-	JOB_FAILED, /* failed pins */
-	JOB_CALLS,  /* failed calls */
-	JOB_MISSED, /* missed invalidations */
-	JOB_LEAKED, /* bytes that were freed and are pinned at the end */
-	JOB_LOST,   /* events */
-	JOB_PIN_NS, /* time in pins */
+	JOB_PEAK,    /* bytes pinned, at the peak */
+	JOB_STALE,   /* stale registrations */
+	JOB_HELD,    /* registrations that the program held when it freed their memory */
+	JOB_CURED,   /* cured registrations */
+	JOB_UNCURED, /* addresses that were not kept from reuse, or are held at the end */
+	JOB_FAILED,  /* failed pins */
+	JOB_CALLS,   /* failed calls */
+	JOB_MISSED,  /* missed invalidations */
+	JOB_LEAKED,  /* bytes that were freed and are pinned at the end */
+	JOB_LOST,    /* events */
+	JOB_PIN_NS,  /* time in pins */
 	JOB_MISSES,
 	JOB_FIGURES
 };

@@ -44,7 +44,9 @@ static void put_problems(const struct tally *tally)
 	json_number("stale_registrations", tally->freed_count);
 	json_number("freed_in_stream_order", tally->ordered_count);
 	json_number("held_registrations", tally->holders.held);
-	json_number("revoked_registrations", tally->holders.registrations_revoked);
+	json_number("revoked_registrations", tally->holders.fates[FATE_REVOKED]);
+	for (unsigned i = 0; i < RETIRED_ANSWERS; i++)
+		json_number(retired_answers[i].key, retired_count(&tally->holders, i));
 	json_number("stale_exports", tally->holders.outlived_all);
 	json_number("missed_invalidations", tally->missed_count);
 	json_number("leaks", tally->left_freed);
@@ -217,6 +219,27 @@ static void put_finding(const struct reader *reader, const struct finding *findi
 	json_end_object();
 }
 
+static void put_registrations(const struct reader *reader, const struct holders *holders)
+{
+	json_begin_list("registrations");
+	for (unsigned i = 0; i < holders->registration_count; i++) {
+		const struct registration *registration = &holders->registrations[i];
+		const struct trace_file *file = reader_file(reader, registration->file);
+
+		json_begin_object(NULL);
+		json_rank(file->rank);
+		json_number("pid", file->header.pid);
+		put_address("addr", registration->addr);
+		json_number("size", registration->size);
+		json_number("freed_at_ns", registration->ts);
+		json_text("fate", registration_fate(registration));
+		put_stack("registered_by", file, registration->made_by);
+		put_stack("freed_by", file, registration->freed_by);
+		json_end_object();
+	}
+	json_end_list();
+}
+
 static void put_findings(const char *key, const struct reader *reader,
 			 const struct findings *findings)
 {
@@ -253,6 +276,7 @@ void report_json(const struct reader *reader, const struct tally *tally)
 	put_findings("ordered", reader, &tally->ordered);
 	put_findings("missed", reader, &tally->missed);
 	put_findings("left", reader, &tally->left);
+	put_registrations(reader, &tally->holders);
 	put_calls(tally);
 	put_sites(&tally->sites);
 	json_end_object();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Prints the program's registrations whose memory was freed: who made them, and who freed it. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,30 +10,205 @@
 #include "tools/report/holders.h"
 #include "tools/trace/symbols.h"
 
-void registrations_count(struct holders *holders, const struct event *event)
+/* ---- counting ------------------------------------------------------------------------------- */
+
+/* NULL: the list is full. Those that are over make place then. */
+static struct registration *new_registration(struct holders *holders)
+{
+	struct registration *old;
+
+	if (holders->registration_count < MAX_OUTLIVED) {
+		holders->registrations =
+			grow(holders->registrations, &holders->registration_capacity,
+			     holders->registration_count, sizeof(*holders->registrations));
+		return &holders->registrations[holders->registration_count++];
+	}
+	old = &holders->registrations[holders->registration_turn++ % MAX_OUTLIVED];
+	return old->is_over ? old : NULL;
+}
+
+static struct region *find_freed(const struct holders *holders, const struct event *event)
+{
+	return regions_find(&holders->freed, event->file->index, 0, event->record.buffer_id);
+}
+
+static void link_to_memory(struct holders *holders, const struct event *event,
+			   struct registration *registration)
+{
+	struct region *freed = find_freed(holders, event);
+
+	if (!freed)
+		freed = regions_add(&holders->freed, event->file->index, 0,
+				    event->record.buffer_id);
+	*(event->record.flags & PDN_TRACE_REVOKED ? &freed->revoked : &freed->kept) += 1;
+	if (!registration)
+		return;
+	registration->next = freed->first;
+	freed->first = (uint32_t)(registration - holders->registrations) + 1;
+}
+
+static void count_holder(struct holders *holders, const struct event *event)
 {
 	const struct record *record = &event->record;
+	struct registration *registration = new_registration(holders);
+	enum fate fate = record->reason == PINDOWN_REASON_ORDERED ? FATE_ORDERED
+			 : record->flags & PDN_TRACE_REVOKED	  ? FATE_REVOKED
+								  : FATE_KEPT;
 
-	if (record->reason == PINDOWN_REASON_ORDERED)
-		holders->registrations_ordered++;
-	else if (record->flags & PDN_TRACE_REVOKED)
-		holders->registrations_revoked++;
 	holders->registrations_all++;
-	if (holders->registration_count == MAX_OUTLIVED)
-		return;
-	holders->registrations = grow(holders->registrations, &holders->registration_capacity,
-				      holders->registration_count, sizeof(*holders->registrations));
-	holders->registrations[holders->registration_count++] =
-		(struct registration){.file = event->file->index,
-				      .tid = event->tid,
-				      .ts = event->ts,
-				      .addr = record->addr,
-				      .size = record->size,
-				      .made_by = record->origin,
-				      .freed_by = record->stack,
-				      .ordered = record->reason == PINDOWN_REASON_ORDERED,
-				      .revoked = record->flags & PDN_TRACE_REVOKED};
+	holders->fates[fate]++;
+	if (registration)
+		*registration = (struct registration){.file = event->file->index,
+						      .tid = event->tid,
+						      .ts = event->ts,
+						      .addr = record->addr,
+						      .size = record->size,
+						      .made_by = record->origin,
+						      .freed_by = record->stack,
+						      .object = record->number,
+						      .fate = fate};
+	if (fate != FATE_ORDERED && !(record->flags & PDN_TRACE_IMPORTED))
+		link_to_memory(holders, event, registration);
 }
+
+/* `count` registrations on the memory have that fate now. */
+static void settle(struct holders *holders, const struct region *freed, uint32_t count,
+		   enum fate from, enum fate to)
+{
+	struct registration *registration;
+
+	holders->fates[from] -= count;
+	holders->fates[to] += count;
+	for (uint32_t n = freed->first; n; n = registration->next) {
+		registration = &holders->registrations[n - 1];
+		if (registration->fate == from)
+			registration->fate = to;
+	}
+}
+
+/* Nothing else happens to the memory. */
+static void forget(struct holders *holders, struct region *freed)
+{
+	struct registration *registration;
+
+	for (uint32_t n = freed->first; n; n = registration->next) {
+		registration = &holders->registrations[n - 1];
+		registration->is_over = registration->fate == FATE_CURED;
+	}
+	regions_remove(&holders->freed, freed);
+}
+
+/* Each address is reserved, then released or dropped; or it escapes. */
+static void count_retire(struct holders *holders, const struct event *event)
+{
+	struct region *freed = find_freed(holders, event);
+
+	if (!freed)
+		freed = regions_add(&holders->freed, event->file->index, 0,
+				    event->record.buffer_id);
+	switch (event->record.extra) {
+	case PDN_RETIRE_RESERVED:
+		settle(holders, freed, freed->revoked, FATE_REVOKED, FATE_CURED);
+		freed->cured += freed->revoked;
+		freed->revoked = 0;
+		freed->reserved = true;
+		return;
+	case PDN_RETIRE_ESCAPED:
+		holders->escapes++;
+		settle(holders, freed, freed->revoked, FATE_REVOKED, FATE_ESCAPED);
+		break;
+	case PDN_RETIRE_DROPPED:
+		holders->dropped++;
+		settle(holders, freed, freed->cured, FATE_CURED, FATE_DROPPED);
+		break;
+	case PDN_RETIRE_RELEASED:
+	case PDN_RETIRE_GIVEN_BACK:
+		break;
+	default: /* a later version's */
+		return;
+	}
+	forget(holders, freed);
+}
+
+void registrations_count(struct holders *holders, const struct event *event)
+{
+	if (event->record.event == PDN_EV_HOLDER)
+		count_holder(holders, event);
+	else
+		count_retire(holders, event);
+}
+
+bool registrations_cured(struct holders *holders, const struct event *event)
+{
+	struct region *freed = find_freed(holders, event);
+	struct registration *registration;
+	uint32_t count = 0;
+
+	if (!(event->record.flags & PDN_TRACE_IN_USE) || !freed || !freed->kept)
+		return false;
+	for (uint32_t n = freed->first; n; n = registration->next) {
+		registration = &holders->registrations[n - 1];
+		if (registration->fate != FATE_KEPT ||
+		    registration->object != event->record.number || count == freed->kept)
+			continue;
+		registration->fate = FATE_CURED;
+		count++;
+	}
+	count += !count; /* it is not in the list */
+	freed->kept -= count;
+	freed->cured += count;
+	holders->fates[FATE_KEPT] -= count;
+	holders->fates[FATE_CURED] += count;
+	return true;
+}
+
+#define COUNT(member) offsetof(struct holders, member)
+const struct retired_answer retired_answers[] = {
+	{"cured_registrations", "Cured registrations",
+	 "ended with the free, address kept from reuse", false, COUNT(fates[FATE_CURED])},
+	{"escaped_addresses", "Escaped addresses", "reused before they could be reserved", true,
+	 COUNT(escapes)},
+	{"dropped_addresses", "Dropped addresses", "usable again while a registration was held",
+	 true, COUNT(dropped)},
+	{"held_at_the_end", "Cured, held at the end",
+	 "addresses whose registration was not dropped", true, COUNT(still_held)},
+};
+
+uint64_t retired_count(const struct holders *holders, unsigned answer)
+{
+	const char *at = (const char *)holders + retired_answers[answer].offset;
+
+	return *(const uint64_t *)(const void *)at;
+}
+
+static int compare_fates(const void *a, const void *b)
+{
+	const struct registration *one = a, *other = b;
+
+	if (one->fate != other->fate)
+		return one->fate < other->fate ? -1 : 1;
+	return (one->ts > other->ts) - (one->ts < other->ts);
+}
+
+/* A process that was killed, or still runs, might have dropped them. */
+void registrations_match(struct holders *holders, const struct reader *reader,
+			 struct faults *faults)
+{
+	for (uint32_t i = 0; i < holders->freed.capacity; i++) {
+		const struct region *freed = &holders->freed.slots[i];
+
+		if (!freed->used || !freed->reserved ||
+		    !reader_file(reader, freed->file)->header.end.ticks)
+			continue;
+		settle(holders, freed, freed->cured, FATE_CURED, FATE_STILL_HELD);
+		holders->still_held++;
+		faults[freed->file].still_held++;
+	}
+	sort(holders->registrations, holders->registration_count, sizeof(*holders->registrations),
+	     compare_fates);
+}
+
+/* ---- printing ------------------------------------------------------------------------------- */
 
 /* The library comes first: it is the one to fix. */
 char *put_maker(char *at, const struct trace_file *file, uint32_t stack)
@@ -69,9 +245,14 @@ static void print_code(const struct trace_file *file, const char *what, uint32_t
 
 const char *registration_fate(const struct registration *registration)
 {
-	if (registration->ordered)
-		return "freed in stream order";
-	return registration->revoked ? "revoked" : "kept";
+	static const char *const names[FATES] = {
+		[FATE_ESCAPED] = "escaped",	  [FATE_DROPPED] = "dropped",
+		[FATE_STILL_HELD] = "still held", [FATE_KEPT] = "kept",
+		[FATE_REVOKED] = "revoked",	  [FATE_ORDERED] = "freed in stream order",
+		[FATE_CURED] = "cured",
+	};
+
+	return names[registration->fate];
 }
 
 static void print_registration(const struct registration *registration,

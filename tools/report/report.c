@@ -116,7 +116,7 @@ static void print_mappings(const struct tally *tally)
 
 		if (!device->maps)
 			continue;
-		out_print("  dma-bufs for registrations of device ");
+		out_print("  dma-bufs of device ");
 		out_print(i < DEVICES ? "%u" : "?", i);
 		out_print(": %s by the default mapping",
 			  count_text(device->maps - device->maps_pcie).text);

@@ -173,10 +173,10 @@ static void end_region(struct tally *tally, struct region *region, uint64_t ts, 
 	region->unpin_stack = stack;
 	end_pin(&tally->all, region);
 	end_pin(device_of(tally, region->device), region);
-	if (region->freed) {
+	if (region->freed && !region->is_cured)
 		add_finding(region->ordered ? &tally->ordered : &tally->freed, region, ts);
+	if (region->freed)
 		tally->kept -= region->pin_size;
-	}
 	if (region->ordered)
 		unpinned(&tally->reused, region);
 	if (tally->history.columns)
@@ -304,6 +304,34 @@ static void count_region(struct tally *tally, const struct event *event)
 	advance_timeline(tally, event->ts);
 }
 
+/* A region that only cured registrations had kept over the free was not stale. */
+static void count_deregister(struct tally *tally, const struct event *event)
+{
+	struct region *region;
+	bool first;
+
+	holders_count(&tally->holders, event);
+	if (!registrations_cured(&tally->holders, event))
+		return;
+	region = find_region(tally, event);
+	first = region && region->freed && !region->ordered && !region->is_cured;
+	if (first) {
+		region->is_cured = true;
+		tally->freed_count--;
+		tally->faults[region->file].stale--;
+	}
+	holders_cured(&tally->holders, event, first);
+}
+
+static void count_retire(struct tally *tally, const struct event *event)
+{
+	struct faults *faults = &tally->faults[event->file->index];
+
+	faults->escapes += event->record.extra == PDN_RETIRE_ESCAPED;
+	faults->dropped += event->record.extra == PDN_RETIRE_DROPPED;
+	holders_count(&tally->holders, event);
+}
+
 /* ---- all ------------------------------------------------------------------------------------ */
 
 static void count_event(struct tally *tally, const struct event *event)
@@ -322,6 +350,12 @@ static void count_event(struct tally *tally, const struct event *event)
 		if (event->record.reason != PINDOWN_REASON_ORDERED)
 			tally->faults[event->file->index].exports++;
 		holders_count(&tally->holders, event);
+		break;
+	case PDN_EV_DEREGISTER:
+		count_deregister(tally, event);
+		break;
+	case PDN_EV_RETIRE:
+		count_retire(tally, event);
 		break;
 	case PDN_EV_PIN:
 	case PDN_EV_UNPIN:
@@ -384,7 +418,7 @@ static void find_leftovers(struct tally *tally)
 		tally->faults[region->file].leaked += region->freed;
 		tally->left_freed_bytes += region->freed ? region->pin_size : 0;
 		add_finding(&tally->left, region, UINT64_MAX);
-		if (region->freed)
+		if (region->freed && !region->is_cured)
 			add_finding(region->ordered ? &tally->ordered : &tally->freed, region,
 				    UINT64_MAX);
 	}
@@ -431,7 +465,7 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 		tally->incomplete |= is_incomplete(reader_file(reader, i));
 	find_leftovers(tally);
 	sites_sum_up(&tally->sites, reader);
-	holders_match(&tally->holders);
+	holders_match(&tally->holders, reader, tally->faults);
 	sort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
 	return tally;
 }

@@ -14,12 +14,14 @@
 
 enum { MAX_NAMED = 5 };
 
-/* Format 1.0 has none of the later events. */
+/* Format 1.0 has none of the later events. Before 1.2 no address was retired. */
 uint64_t recorded_events(const struct trace_file *file)
 {
 	uint64_t mask = file->header.event_mask;
 
-	return file->header.minor ? mask : mask & ((1ull << PDN_EV_REGISTER) - 1);
+	if (!file->header.minor)
+		mask &= EVENT_BIT(REGISTER) - 1;
+	return file->header.minor < 2 ? mask | EVENT_BIT(RETIRE) : mask;
 }
 
 bool is_incomplete(const struct trace_file *file)
@@ -48,14 +50,18 @@ static char *found_in(const struct faults *faults)
 	list = listed_count(list, faults->stale, "stale registration", "stale registrations");
 	list = listed_count(list, faults->missed, "missed invalidation", "missed invalidations");
 	list = listed_count(list, faults->leaked, "leaked pin", "leaked pins");
-	return listed_count(list, faults->exports, "stale export", "stale exports");
+	list = listed_count(list, faults->exports, "stale export", "stale exports");
+	list = listed_count(list, faults->escapes, "escaped address", "escaped addresses");
+	list = listed_count(list, faults->dropped, "dropped address", "dropped addresses");
+	return listed_count(list, faults->still_held, "address held at the end",
+			    "addresses held at the end");
 }
 
 /* The events without which --check cannot tell. */
 static char *not_recorded(const struct trace_file *file)
 {
 	static const enum pdn_event needed[] = {PDN_EV_PIN, PDN_EV_UNPIN, PDN_EV_INVALIDATE,
-						PDN_EV_OUTLIVED};
+						PDN_EV_OUTLIVED, PDN_EV_RETIRE};
 	uint64_t mask = recorded_events(file);
 	char *list = NULL;
 

@@ -16,6 +16,7 @@ struct tally;
 /* What is wrong in one process. */
 struct faults {
 	uint64_t stale, missed, leaked, exports;
+	uint64_t escapes, dropped, still_held; /* retired addresses */
 };
 
 struct verdict {

@@ -26,6 +26,10 @@ static const struct metric {
 	      "Pinned memory that the program has freed and that is still in use."),
 	GAUGE("pindown_held_bytes", "bytes", object_kept_bytes,
 	      "Pinned memory that the program has freed under a registration."),
+	GAUGE("pindown_retired_ranges", NULL, retired_ranges,
+	      "Freed addresses that are kept from reuse, as a registration of them is held."),
+	GAUGE("pindown_retired_bytes", "bytes", retired_bytes,
+	      "The address space of these, which takes no GPU memory."),
 	COUNTER("pindown_hits", hits, "Hits of the registration cache."),
 	COUNTER("pindown_misses", misses, "Misses of the registration cache."),
 	COUNTER("pindown_missed_frees", missed_invalidations,
@@ -36,7 +40,16 @@ static const struct metric {
 	COUNTER("pindown_unpins", unpins, "Regions that were unpinned."),
 	COUNTER("pindown_failed_pins", pin_failures, "Attempts to pin memory that failed."),
 	COUNTER("pindown_revoked_registrations", objects_revoked,
-		"Registrations revoked because their memory was freed."),
+		"Registrations that ended because their memory was freed."),
+	COUNTER("pindown_retired", retired, "Freed addresses that were kept from reuse."),
+	COUNTER("pindown_retired_dropped", retired_dropped,
+		"Of these: given back while a registration was held."),
+	COUNTER("pindown_escapes", escapes,
+		"Freed addresses in use again before they could be kept from it; should be 0."),
+	COUNTER("pindown_unprotected_frees", unprotected,
+		"Frees under a registration that stays, with an address that may be used again."),
+	COUNTER("pindown_left_to_card", left_to_card,
+		"Registrations of GPU memory that were left to libibverbs."),
 };
 
 static uint64_t value_of(const struct process *process, const struct metric *metric)

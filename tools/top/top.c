@@ -318,11 +318,24 @@ static void print_details(const struct process *process, struct drawing *drawing
 			   count_text(stats->fallbacks).text);
 	if (stats->object_kept_regions || stats->objects_revoked)
 		print_line(drawing,
-			   "  freed under a registration: %s kept in %s region%s; revoked %s",
+			   "  freed under a registration: %s kept in %s region%s; ended %s",
 			   bytes_text(stats->object_kept_bytes).text,
 			   count_text(stats->object_kept_regions).text,
 			   stats->object_kept_regions == 1 ? "" : "s",
 			   count_text(stats->objects_revoked).text);
+	if (stats->retired || stats->escapes)
+		print_line(drawing,
+			   "  retired addresses: %s now (%s), %s in all; dropped %s, "
+			   "%sescaped %s%s",
+			   count_text(stats->retired_ranges).text,
+			   bytes_text(stats->retired_bytes).text, count_text(stats->retired).text,
+			   count_text(stats->retired_dropped).text, stats->escapes ? out_red() : "",
+			   count_text(stats->escapes).text, stats->escapes ? out_plain() : "");
+	if (stats->unprotected || stats->left_to_card)
+		print_line(drawing,
+			   "  not retired: %s frees under a registration; left to libibverbs: %s",
+			   count_text(stats->unprotected).text,
+			   count_text(stats->left_to_card).text);
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++)
 		if (process->device_bytes[i])
 			print_line(drawing, "  device %u: %s", i,
@@ -445,6 +458,13 @@ static void print_json_process(const struct process *process)
 	json_number("object_kept_bytes", stats->object_kept_bytes);
 	json_number("object_kept_regions", stats->object_kept_regions);
 	json_number("exports_saved", stats->exports_saved);
+	json_number("retired", stats->retired);
+	json_number("retired_ranges", stats->retired_ranges);
+	json_number("retired_bytes", stats->retired_bytes);
+	json_number("retired_dropped", stats->retired_dropped);
+	json_number("escapes", stats->escapes);
+	json_number("unprotected", stats->unprotected);
+	json_number("left_to_card", stats->left_to_card);
 	json_begin_object("devices");
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++) {
 		char device[16];

@@ -68,6 +68,12 @@ static inline bool record_is_note(const struct record *record)
 	return record->event >= PDN_EV_REGISTER && record->event < PDN_EV_LOST;
 }
 
+/* Of a retire: where the reserved addresses begin, whole blocks around what was freed. */
+static inline uint64_t record_reserved(const struct record *record)
+{
+	return record->addr + record->size - record->pin_size;
+}
+
 /*
  * Checks the record at `words`, of which `capacity` words can be read. NULL when it is good, else
  * what was expected.

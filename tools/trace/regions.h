@@ -20,7 +20,12 @@ struct region {
 	int16_t device;
 	bool freed;   /* its memory ended while it was in use */
 	bool ordered; /* ... in stream order: perhaps only after its last put */
+	bool is_cured; /* ... by registrations, which ended right behind the free */
 	bool used;    /* the slot is taken */
+	/* Of freed memory: registrations on it, by their fate (report/registrations.c). */
+	bool reserved;
+	uint32_t kept, revoked, cured;
+	uint32_t first; /* of those listed: its index + 1; or 0 */
 };
 
 struct regions {

@@ -36,14 +36,20 @@ static void add_regions(struct made *made, enum pdn_event event, uint32_t sequen
 /* Each has an object on the first region when that ends. */
 static void add_consumers(struct made *made)
 {
-	struct pdn_trace_region what = nth_region(0);
+	const struct pdn_trace_region first = nth_region(0);
+	struct pdn_trace_note what = {.addr = first.addr,
+				      .size = first.size,
+				      .extra = 1,
+				      .pin_size = first.pin_size,
+				      .region = first.region};
 	char name[9];
 
 	for (unsigned i = 0; i < CONSUMERS; i++) {
 		snprintf(name, sizeof(name), "user%u", i);
-		made_note(made, PDN_EV_HELD, &what, name, BEGAN_NS + UNPINNED + 10);
+		what.name = name;
+		made_note(made, PDN_EV_HELD, &what, BEGAN_NS + UNPINNED + 10);
 	}
-	made_note(made, PDN_EV_HOLDER, &what, "user0", BEGAN_NS + UNPINNED + 20);
+	made_note(made, PDN_EV_HOLDER, &what, BEGAN_NS + UNPINNED + 20);
 }
 
 /* Each allocates once, and the end of the context frees all. */

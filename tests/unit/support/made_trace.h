@@ -36,9 +36,9 @@ void made_call(struct made *made, unsigned call, uint64_t addr, uint64_t size, i
 	       uint64_t extra, uint64_t begin, uint64_t end);
 void made_region(struct made *made, enum pdn_event event, const struct pdn_trace_region *what,
 		 uint64_t begin, uint64_t end);
-/* Of a consumer of that name, 8 characters of it at most. */
-void made_note(struct made *made, enum pdn_event event, const struct pdn_trace_region *what,
-	       const char *name, uint64_t at);
+/* The name has at most 16 characters. */
+void made_note(struct made *made, enum pdn_event event, const struct pdn_trace_note *what,
+	       uint64_t at);
 void made_error(struct made *made, const char *text, int64_t result, uint64_t end);
 void made_clock(struct made *made, uint64_t base_ns);
 void made_thread(struct made *made, uint32_t tid);
@@ -58,6 +58,14 @@ void made_crossed(struct made *made);
  * that was freed.
  */
 void made_many(struct made *made);
+/*
+ * Memory that is freed under registrations, by kind: c, cured; s, two small buffers in a block,
+ * which are cured behind the second free; e, the address escapes; d, it is dropped; h, held at the
+ * end; k, kept; r, revoked. A last letter l: the trace has no end mark.
+ */
+void made_retired(struct made *made, const char *kinds);
+/* One of them, the n-th: its region has number n + 1; s takes two. */
+void made_fate(struct made *made, char kind, uint32_t n, uint64_t at);
 /* made_good() of a process that is still running. */
 void made_live(struct made *made, uint32_t pid);
 

@@ -2,7 +2,7 @@
 /*
  * make_trace FILE WHAT: writes a trace for scripts. WHAT is one of the traces of made_trace.c: 0 or
  * 1, the story of one process; "good", without faults; "unfreed"; "crossed"; "many"; "live"
- * PROCESS; "job" and a number of ranks, where FILE is a folder; or "pins", "hits", "stacks",
+ * PROCESS; "retired" and its kinds; "job" and a number of ranks, where FILE is a folder; or "pins", "hits", "stacks",
  * "early", "threads" or "calls" and the size in MiB.
  */
 #include "tests/unit/support/made_trace.h"
@@ -32,7 +32,9 @@ int main(int argc, char **argv)
 
 	if (argc == 4 && strcmp(argv[2], "job") == 0)
 		return make_job(argv[1], (unsigned)atoi(argv[3]));
-	if (argc == 4 && strcmp(argv[2], "live") == 0)
+	if (argc == 4 && strcmp(argv[2], "retired") == 0)
+		made_retired(&made, argv[3]);
+	else if (argc == 4 && strcmp(argv[2], "live") == 0)
 		made_live(&made, (uint32_t)atoi(argv[3]));
 	else if (argc == 4)
 		made_much(&made, argv[2], (size_t)atoi(argv[3]) << 20);

@@ -9,7 +9,7 @@ $(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
 	$(AR) qcs $@ $^ # not r: two rooms may have files of one name
 
 $(B)/unit/test_tools: $(B)/obj/tests/unit/tools/test_tools.c.o \
-		$(call unit_support,made_trace) $(UNIT_SUITE) $(TOOLS_PARTS) $(TOOLS_SHARED)
+		$(call unit_support,made_trace made_retired) $(UNIT_SUITE) $(TOOLS_PARTS) $(TOOLS_SHARED)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
 
@@ -22,7 +22,7 @@ $(B)/unit/test_cufile_errors: $(B)/obj/tests/unit/tools/test_cufile_errors.c.o $
 CHECK_SIM += $(wildcard tests/unit/tools/check-*)
 CHECK_WITH += $(B)/bench/patterns $(B)/unit/make_trace $(B)/unit/live_app
 
-$(B)/unit/make_trace: $(call unit_support,make_trace made_trace made_many)
+$(B)/unit/make_trace: $(call unit_support,make_trace made_trace made_many made_retired)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
 
@@ -30,3 +30,11 @@ $(B)/unit/make_trace: $(call unit_support,make_trace made_trace made_many)
 $(B)/unit/live_app: $(call unit_support,live_app) $(SIM)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
+
+# A program for check-cured, on the software card.
+ifeq ($(call has_header,infiniband/verbs.h),yes)
+CHECK_WITH += $(B)/unit/held_app
+$(B)/unit/held_app: $(B)/obj/tests/unit/tools/held_app.c.o $(SIM) $(B)/softnic/libibverbs.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS)
+endif

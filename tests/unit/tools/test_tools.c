@@ -290,7 +290,8 @@ END_TEST
 /* A record with eight bytes of a name is refused if it says that the name has more. */
 START_TEST(a_name_longer_than_its_record)
 {
-	const struct pdn_trace_region what = {.addr = 0x7f0000000000, .size = 65536};
+	const struct pdn_trace_note what = {
+		.addr = 0x7f0000000000, .size = 65536, .pin_size = 65536, .name = "eight by"};
 	char *names[] = {path};
 	struct made other;
 
@@ -300,7 +301,7 @@ START_TEST(a_name_longer_than_its_record)
 
 		made_begin(&other, 1, BEGAN_NS);
 		made_chunk(&other, 0, 0, 1, BEGAN_NS);
-		made_note(&other, PDN_EV_HELD, &what, "eight by", BEGAN_NS);
+		made_note(&other, PDN_EV_HELD, &what, BEGAN_NS);
 		/* The last byte of its second word; it has six more. */
 		other.bytes[other.at - 6 * 8 - 1] = (unsigned char)length;
 		made_end(&other, BEGAN_NS + 1);

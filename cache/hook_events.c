@@ -122,9 +122,9 @@ static uint64_t known_end(uint64_t begin, struct pdn_hint hint)
 #define FREED_BY_CU_MEM_FREE 0x100
 #define REASON_OF(why)	     ((enum pindown_reason)((why) & ~FREED_BY_CU_MEM_FREE))
 
-static bool may_retire(unsigned why)
+static bool may_retire(uint64_t begin, unsigned why)
 {
-	return why & FREED_BY_CU_MEM_FREE && pdn_any_object_ever() && pdn_retire_possible();
+	return why & FREED_BY_CU_MEM_FREE && pdn_any_object_ever() && pdn_retire_possible(begin);
 }
 
 /* The index has had `hint` at `begin`. */
@@ -132,7 +132,7 @@ static pdn_guard __attribute__((noinline))
 end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why, pdn_guard guard)
 {
 	/* The deepest guards of a thread do not say what is freed, and neither do recordless ones. */
-	bool retires = guard < PDN_GUARDS && may_retire(why);
+	bool retires = guard < PDN_GUARDS && may_retire(begin, why);
 
 	if (begin == end) {
 		end = known_end(begin, hint);

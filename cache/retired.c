@@ -159,12 +159,12 @@ static bool can_reserve(void)
 	return known == YES;
 }
 
-bool pdn_retire_possible(void)
+bool pdn_retire_possible(uint64_t addr)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
 	bool possible = pdn_config()->held == PDN_HELD_RETIRE && pdn_driver_has_context() &&
-			pdn_free_is_sure && pdn_free_is_sure() && can_reserve();
+			pdn_free_is_sure && pdn_free_is_sure(addr) && can_reserve();
 
 	errno = saved;
 	return possible;

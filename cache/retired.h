@@ -40,10 +40,10 @@ extern PDN_HIDDEN uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_
 extern PDN_HIDDEN uint64_t pdn_retired_bytes;
 
 /*
- * Lock not held. The program is about to free memory with cuMemFree: may held registrations end with
+ * Lock not held. The program is about to free this address with cuMemFree: may held registrations end with
  * it? Asks the driver whether it reserves addresses at all (once), and whether this free can fail.
  */
-bool pdn_retire_possible(void);
+bool pdn_retire_possible(uint64_t addr);
 
 /*
  * Lock held. Is this memory, which is freed at its begin, what can be retired: all of an allocation

@@ -376,7 +376,8 @@ extern uint32_t pdn_graph_memory; /* 1: a graph with an allocation or a free was
 bool pdn_is_capturing(CUstream stream, enum pdn_flavour flavour);
 void pdn_capture_begun(void);
 void pdn_capture_ended(void);
-bool pdn_mem_free_is_sure(void); /* for pdn_free_is_sure (cache/driver/driver.h) */
+bool pdn_owner_is_external(uint64_t addr); /* a mapped buffer begins there */
+bool pdn_mem_free_is_sure(uint64_t addr);  /* for pdn_free_is_sure (cache/driver/driver.h) */
 void pdn_graph_alloc(uint64_t addr, uint64_t length);
 void pdn_graph_free(uint64_t addr);
 void pdn_graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);

@@ -11,7 +11,7 @@
 
 PDN_AT_LOAD void *(*pdn_find_driver_symbol)(const char *name);
 PDN_AT_LOAD bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
-PDN_AT_LOAD bool (*pdn_free_is_sure)(void);
+PDN_AT_LOAD bool (*pdn_free_is_sure)(uint64_t addr);
 PDN_AT_LOAD bool (*pdn_pool_keeps)(void *pool);
 
 /*

@@ -109,7 +109,7 @@ extern bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
  * Not where a stream is being captured. Nor may it be a mapped buffer of external memory. Set by
  * hook/; NULL: it is not sure.
  */
-extern bool (*pdn_free_is_sure)(void);
+extern bool (*pdn_free_is_sure)(uint64_t addr);
 
 /*
  * Does this pool keep the memory that is freed, so that what is allocated at the address next is

@@ -22,6 +22,18 @@ static bool is_whole(uint32_t region, const struct pdn_scope *scope)
 	       (scope->begin <= pdn_regions[region].base && pdn_regions[region].end <= scope->end);
 }
 
+/*
+ * Lock held. An object that a hit takes just now counts or not: the program frees and registers at
+ * the same time.
+ */
+static bool any_held_may_retire(uint32_t region)
+{
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
+		if (pdn_objects[n].may_retire && pdn_object_is_held(n))
+			return true;
+	return false;
+}
+
 /* Lock held. Where a part ends, its objects are asked for first (pdn_objects_ask_holders()). */
 static bool ends_held(uint32_t region, enum pindown_reason reason, const struct pdn_scope *scope)
 {
@@ -29,7 +41,8 @@ static bool ends_held(uint32_t region, enum pindown_reason reason, const struct 
 	case PDN_HELD_REVOKE:
 		return pdn_reason_ends_memory(reason) && is_whole(region, scope);
 	case PDN_HELD_RETIRE:
-		return scope && scope->retires && pdn_region_may_retire(region, scope->begin) &&
+		return scope && scope->retires && any_held_may_retire(region) &&
+		       pdn_region_may_retire(region, scope->begin) &&
 		       pdn_retire_begin(region) == PDN_RETIRES_BEFORE;
 	default:
 		return false;

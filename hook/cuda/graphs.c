@@ -65,11 +65,10 @@ void pdn_capture_ended(void)
 		;
 }
 
-/* Relaxed: as where these change. */
-bool pdn_mem_free_is_sure(void)
+/* Relaxed: as where it changes. */
+bool pdn_mem_free_is_sure(uint64_t addr)
 {
-	return !__atomic_load_n(&pdn_captures, __ATOMIC_RELAXED) &&
-	       !__atomic_load_n(&pdn_owner_external, __ATOMIC_RELAXED);
+	return !__atomic_load_n(&pdn_captures, __ATOMIC_RELAXED) && !pdn_owner_is_external(addr);
 }
 
 /* ---- nodes -------------------------------------------------------------------------------- */

@@ -223,6 +223,14 @@ void pdn_owner_frame_of(const void *resource, const void *connection)
 		       (&(struct part){.whole = connection, .part = resource}));
 }
 
+bool pdn_owner_is_external(uint64_t addr)
+{
+	struct external found;
+
+	return __atomic_load_n(&pdn_owner_external, __ATOMIC_RELAXED) &&
+	       pdn_record_get(&externals, addr, 0, &found, 1);
+}
+
 /* A mapped buffer was freed by itself, before its external memory. */
 void pdn_owner_freed(uint64_t addr)
 {

@@ -33,7 +33,8 @@ CHECK_WITH += $(VERBS_LIB) $(verbs_old) $(MLX5_LIB)
 # Tests of the wrappers, with the Check library. They preload libpindown.so themselves.
 VERBS_TESTS := test_verbs test_verbs_dmabuf test_verbs_dmabuf_left test_verbs_flags \
 	test_verbs_ends test_verbs_rereg test_verbs_threads test_verbs_mapping test_verbs_mlx5 \
-	test_verbs_umem test_verbs_segment test_verbs_windows test_verbs_retire test_verbs_stale
+	test_verbs_umem test_verbs_segment test_verbs_windows test_verbs_retire \
+	test_verbs_retire_rare test_verbs_stale
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
 $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes $(verbs_bin)/test_verbs_parts: $(verbs_bin)/%: \

@@ -513,6 +513,7 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	end_pending(n);
 	if (result == PDN_RESERVED) {
 		held = ranges[n].holders;
+		ranges[n].begin = range->begin;
 		too_many = enter_reserved(n);
 	} else {
 		stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
@@ -547,7 +548,9 @@ static void reserve_after_free(uint64_t addr)
 
 	while ((n = next_pending(addr, &range)) != 0) {
 		PDN_POINT(RETIRE_RESERVING, range.addr);
-		settle(n, &range, pdn_driver_reserve(range.begin, size_of(&range)));
+		settle(n, &range,
+		       pdn_driver_reserve(&range.begin, range.end,
+					  range.is_shared ? 1 : PDN_MOST_TRIES));
 	}
 	leave_window();
 	pdn_retired_give_back();

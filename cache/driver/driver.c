@@ -667,35 +667,54 @@ void PDN_RARE pdn_driver_unreserve(uint64_t addr, uint64_t size)
 		REAL(cuMemAddressFree)(addr, size);
 }
 
-/* The driver takes the address for a wish: 0 is none. */
-static enum pdn_reserved PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
+/* The driver takes the address for a wish; 0: there is none. */
+static bool PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
 {
-	if (!HAVE_RARELY(cuMemAddressReserve) || !HAVE_RARELY(cuMemAddressFree) ||
-	    REAL(cuMemAddressReserve)(got, size, 0, wanted, 0) != CUDA_SUCCESS)
-		return PDN_REFUSED;
-	if (!wanted || *got == wanted)
-		return PDN_RESERVED;
-	pdn_driver_unreserve(*got, size);
-	return PDN_ELSEWHERE;
+	return HAVE_RARELY(cuMemAddressReserve) && HAVE_RARELY(cuMemAddressFree) &&
+	       REAL(cuMemAddressReserve)(got, size, 0, wanted, 0) == CUDA_SUCCESS;
 }
 
-enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t addr, uint64_t size)
+/*
+ * NVIDIA's driver takes the beginning of some other free range that is large enough rather than the
+ * wish, if there is any. So what lands elsewhere is kept while the driver is asked again. A free
+ * range that begins before the wish is taken as a whole.
+ */
+enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tries)
 {
-	CUdeviceptr got;
+	CUdeviceptr others[PDN_MOST_TRIES], got = 0;
+	uint64_t sizes[PDN_MOST_TRIES], size;
+	enum pdn_reserved result = PDN_REFUSED;
+	unsigned count = 0;
 
-	return reserve(addr, size, &got);
+	while (tries-- && reserve(*begin, size = end - *begin, &got)) {
+		result = got == *begin ? PDN_RESERVED : PDN_ELSEWHERE;
+		if (result == PDN_RESERVED)
+			break;
+		if (got < *begin && *begin < got + size) {
+			pdn_driver_unreserve(got, size);
+			*begin = got;
+		} else {
+			sizes[count] = size;
+			others[count++] = got;
+		}
+	}
+	while (count--)
+		pdn_driver_unreserve(others[count], sizes[count]);
+	return result;
 }
 
 enum pdn_reserved PDN_RARE pdn_driver_try_to_reserve(uint64_t size)
 {
-	CUdeviceptr first, again;
-	enum pdn_reserved answer = reserve(0, size, &first);
+	enum pdn_reserved answer;
+	CUdeviceptr got;
+	uint64_t first;
 
-	if (answer == PDN_REFUSED)
-		return answer;
+	if (!reserve(0, size, &got))
+		return PDN_REFUSED;
+	first = got;
 	pdn_driver_unreserve(first, size);
-	answer = reserve(first, size, &again);
+	answer = pdn_driver_reserve(&first, first + size, 1);
 	if (answer == PDN_RESERVED)
-		pdn_driver_unreserve(again, size);
+		pdn_driver_unreserve(first, size);
 	return answer;
 }

@@ -131,7 +131,8 @@ static bool may_retire(unsigned why)
 static pdn_guard __attribute__((noinline))
 end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why, pdn_guard guard)
 {
-	bool retires = may_retire(why);
+	/* The deepest guards of a thread do not say what is freed, and neither do recordless ones. */
+	bool retires = guard < PDN_GUARDS && may_retire(why);
 
 	if (begin == end) {
 		end = known_end(begin, hint);
@@ -141,7 +142,9 @@ end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why,
 		&(struct pdn_scope){
 			.kind = PDN_GUARD_RANGE, .begin = begin, .end = end, .retires = retires},
 		hint, REASON_OF(why));
-	return retires && pdn_retired_any_pending() ? guard | PDN_GUARD_RETIRES : guard;
+	if (retires && pdn_retired_any_pending() && pdn_retired_begins_window(begin))
+		guard |= PDN_GUARD_RETIRES;
+	return guard;
 }
 
 /* The same, where nobody has looked at the index, or it has changed since. */

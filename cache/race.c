@@ -6,7 +6,6 @@
 #include "cache/base/barrier.h"
 #include "cache/backend/backend.h"
 #include "cache/race.h"
-#include "cache/retired.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 
@@ -45,6 +44,8 @@ bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *me
 	return true;
 }
 
+PDN_WEAK_EVENT(retiring_free_ended, (uint64_t addr));
+
 /* A slot's `begin` has room for either. */
 static uint64_t begin_of(const struct pdn_scope *scope)
 {
@@ -73,9 +74,9 @@ static void __attribute__((noinline, cold)) ended_rarely(pdn_guard guard)
 {
 	pdn_guard plain = guard & ~PDN_GUARD_RETIRES;
 
-	if (guard & PDN_GUARD_RETIRES)
-		pdn_retired_reserve(
-			plain < PDN_GUARDS && pdn_self_tls ? pdn_self_tls->guards[plain].begin : 0);
+	/* If a callback has forked, this is the child, which may have no record. */
+	if (guard & PDN_GUARD_RETIRES && pdn_self_tls)
+		PDN_NOTIFY(retiring_free_ended, pdn_self_tls->guards[plain].begin);
 	if (plain & RECORDLESS)
 		pdn_thread_count_recordless(-1, plain & ~RECORDLESS);
 	else

@@ -38,6 +38,7 @@
 #include <stdint.h>
 
 #include "cache/hook_events.h"
+#include "cache/base/notify.h"
 #include "cache/base/thread.h"
 #include "cache/driver/driver.h"
 
@@ -60,6 +61,9 @@ struct pdn_scope {
 };
 
 bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *memory);
+
+/* With PDN_GUARD_RETIRES in the guard: the driver has freed this address (retired.h). */
+PDN_EVENT(retiring_free_ended, (uint64_t addr));
 
 /* Up: with a plain publish, as base/barrier.h has it. Down: by pdn_ended(). */
 pdn_guard pdn_guard_up(const struct pdn_scope *scope);
@@ -184,6 +188,14 @@ void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
  * look whether it may be there.
  */
 bool pdn_question_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+
+/*
+ * Lock not held. Does the driver have this memory there, as pdn_driver_compare() says? Asked in a
+ * flight, as other threads may free it; PDN_UNKNOWN, too, if one of them is just doing so.
+ * Keeps errno.
+ */
+enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
+				  uint64_t others);
 
 /* The same again in the course of the flight. A heavy barrier of the whole kind has to follow. */
 void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end);

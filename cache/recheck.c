@@ -105,22 +105,6 @@ static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects,
 	return left;
 }
 
-enum pdn_truth __attribute__((cold))
-pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id, uint64_t others)
-{
-	struct suspect only = {.memory = *memory,
-			       .base = memory->base,
-			       .end = memory->end,
-			       .buffer_id = buffer_id,
-			       .others = others,
-			       .answer = PDN_UNKNOWN};
-	int saved = errno;
-
-	ask(&only, 1);
-	errno = saved;
-	return only.answer;
-}
-
 /*
  * A free that does not say what it is of is waited for, but no longer than a free takes as a rule.
  * The flight of the questions has ended: the free would wait for that in turn.

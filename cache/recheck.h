@@ -9,14 +9,6 @@
 #include "cache/driver/driver.h"
 
 /*
- * Lock not held. Does the driver have this memory there, as pdn_driver_compare() says? Asked in a
- * flight, as other threads may free it; PDN_UNKNOWN, too, if one of them is just doing so.
- * Keeps errno.
- */
-enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
-				  uint64_t others);
-
-/*
  * Lock not held. End each live region that overlaps [begin, end) and is no longer what the driver
  * has at its address. `how` it is known, as in struct pdn_victims.
  */

@@ -11,8 +11,7 @@
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
 #include "cache/ending.h"
-#include "cache/objects/held.h"
-#include "cache/objects/object.h"
+#include "cache/race.h"
 #include "cache/region.h"
 #include "cache/retired.h"
 #include "cache/trace/writer.h"
@@ -21,6 +20,16 @@
 #define RECORDS (1u << 13)	    /* twice the ranges that may be reserved */
 #define WAITING 64u
 #define AT_ONCE 4 /* ranges that one call of the program gives back */
+
+/*
+ * How long an allocation waits for a free that retires its address, and the free for allocations:
+ * see pdn_retired_allocates(). The driver's free may wait for kernels, so the first is short.
+ */
+#define ALLOCATION_WAITS_NS 20000000u
+#define FREE_WAITS_NS	    200000000u
+
+PDN_WEAK_EVENT(address_retired, (uint32_t region));
+PDN_WEAK_EVENT(address_not_retired, (uint32_t region));
 
 uint32_t pdn_retired_most = 4096;
 uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
@@ -154,6 +163,90 @@ bool pdn_region_may_retire(uint32_t region, uint64_t begin)
 	       !(pdn_regions[region].flags & other);
 }
 
+/* Lock held. PENDING, of this thread's free of this address; 0: there is none. */
+static uint32_t find_own(uint64_t addr)
+{
+	uint32_t me = pdn_my_tid(), n = pending.oldest;
+
+	while (n && (ranges[n].tid != me || ranges[n].addr != addr))
+		n = ranges[n].newer;
+	return n;
+}
+
+/* ---- the gate ------------------------------------------------------------------------------- */
+
+/*
+ * Either allocations are in the driver, or one free that retires its address is, from the driver's
+ * free up to the reservation. They take turns. Both wait for a bounded time only: a thread may be
+ * in neither for long, or may have ended there. Under the lock.
+ */
+bool pdn_retired_ever;
+static uint32_t allocations, window, windows_wanted; /* window: the tid of the free; 0: none */
+static bool window_is_next, window_is_slow;	     /* slow: no other allocation waits for it */
+
+bool __attribute__((cold)) pdn_retired_allocates_some(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	uint64_t deadline = pdn_deadline(ALLOCATION_WAITS_NS);
+
+	pdn_lock();
+	while (!window_is_slow && (window || (windows_wanted && window_is_next)))
+		window_is_slow = !pdn_wait_pending(deadline);
+	allocations++;
+	window_is_next = true;
+	pdn_unlock();
+	errno = saved;
+	return true;
+}
+
+void __attribute__((cold)) pdn_retired_allocated(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+
+	pdn_lock();
+	allocations -= allocations != 0;
+	if (!allocations)
+		pdn_wake_waiters();
+	pdn_unlock();
+	pdn_retired_give_back();
+	errno = saved;
+}
+
+/* Allocations that have not ended in time are not waited for again. */
+bool __attribute__((cold)) pdn_retired_begins_window(uint64_t addr)
+{
+	PDN_UNCANCELLED;
+	uint64_t deadline = pdn_deadline(FREE_WAITS_NS);
+	bool mine, in_time = true;
+
+	pdn_lock();
+	mine = find_own(addr) != 0;
+	windows_wanted += mine;
+	while (mine && in_time && (window || allocations))
+		in_time = pdn_wait_pending(deadline);
+	windows_wanted -= mine;
+	if (!in_time)
+		allocations = 0;
+	if (mine)
+		window = pdn_my_tid();
+	pdn_unlock();
+	return mine;
+}
+
+/* Lock not held. */
+static void leave_window(void)
+{
+	pdn_lock();
+	if (window == pdn_my_tid()) {
+		window = 0;
+		window_is_next = window_is_slow = false;
+		pdn_wake_waiters();
+	}
+	pdn_unlock();
+}
+
 /* ---- pending -------------------------------------------------------------------------------- */
 
 static uint32_t new_record(void)
@@ -196,6 +289,7 @@ enum pdn_retires pdn_retire_begin(uint32_t region)
 		};
 		append(&pending, n);
 		count(&pdn_retired_pending, 1);
+		__atomic_store_n(&pdn_retired_ever, true, __ATOMIC_RELAXED);
 	}
 	if (!n)
 		return PDN_RETIRES_NOT;
@@ -233,6 +327,9 @@ void pdn_retire_cancel(uint32_t region)
 void pdn_retired_drop_own(void)
 {
 	uint32_t me = pdn_my_tid();
+
+	if (window == me)
+		window = 0;
 
 	for (uint32_t n = pending.oldest, newer; n; n = newer) {
 		newer = ranges[n].newer;
@@ -308,14 +405,16 @@ static bool enter_reserved(uint32_t n)
 }
 
 /*
- * The address is somebody else's, and its registrations have ended: another thread was faster, or
- * the driver has given the block to small allocations. If the old memory is still there, the free
- * has failed.
+ * The address is somebody else's, and its registrations have ended. If the old memory is still
+ * there, the free has failed. Others may be freeing what is there now, which is unknown then.
  */
 static bool has_escaped(const struct range *range)
 {
+	const struct pdn_memory memory = {
+		.base = range->addr, .end = range->end, .context = PDN_ANY_CONTEXT};
+
 	return !range->is_shared && range->holders &&
-	       pdn_driver_compare(range->addr, range->end, range->buffer_id, 0) == PDN_FALSE;
+	       pdn_compare_memory(&memory, range->buffer_id, 0) != PDN_TRUE;
 }
 
 /* Lock held. Is it still the region that has waited? Buffer ids are used once. */
@@ -358,22 +457,20 @@ static void end_kept_in(uint32_t n, const struct range *range)
 	while (region || (region = take_waiting(range->begin, range->end)) != 0) {
 		ranges[n].region = region; /* for pdn_retired_hold() */
 		pdn_unlock();
-		pdn_objects_end_retired(region);
+		PDN_NOTIFY(address_retired, region);
 		pdn_lock();
 		region = 0;
 	}
 	pdn_unlock();
 }
 
-/* Lock not held. This thread's next one, as a copy; addr: see pdn_retired_reserve(). 0: none. */
+/* Lock not held. This thread's next one at the address, as a copy; 0: there is none. */
 static uint32_t next_pending(uint64_t addr, struct range *copy)
 {
-	uint32_t me = pdn_my_tid(), n;
+	uint32_t n;
 
 	pdn_lock();
-	n = pending.oldest;
-	while (n && (ranges[n].tid != me || (addr && ranges[n].addr != addr)))
-		n = ranges[n].newer;
+	n = find_own(addr);
 	if (n)
 		*copy = ranges[n];
 	pdn_unlock();
@@ -394,8 +491,7 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 		return;
 	}
 	end_pending(n);
-	stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
-		pdn_objects_hold(range->region);
+	stays = range->is_shared && is_kept_with(range->region, range->buffer_id);
 	if (result == PDN_RESERVED) {
 		too_many = enter_reserved(n);
 	} else {
@@ -407,8 +503,7 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 	}
 	pdn_unlock();
 	if (stays)
-		pdn_held_unprotected(&pdn_regions[range->region],
-				     &(struct pdn_held_objects){.all = 1}, 0);
+		PDN_NOTIFY(address_not_retired, range->region);
 	if (result == PDN_RESERVED || escaped)
 		trace(range, escaped ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED);
 	if (too_many)
@@ -419,7 +514,7 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 			     pdn_retired_most, (unsigned long long)(pdn_retired_most_bytes >> 30));
 }
 
-void pdn_retired_reserve(uint64_t addr)
+static void reserve_after_free(uint64_t addr)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -430,9 +525,12 @@ void pdn_retired_reserve(uint64_t addr)
 		PDN_POINT(RETIRE_RESERVING, range.addr);
 		settle(n, &range, pdn_driver_reserve(range.begin, size_of(&range)));
 	}
+	leave_window();
 	pdn_retired_give_back();
 	errno = saved;
 }
+
+PDN_NOTIFIED(retiring_free_ended, reserve_after_free);
 
 /* ---- giving back ---------------------------------------------------------------------------- */
 
@@ -504,5 +602,7 @@ void pdn_retired_fork_child(void)
 	for (unsigned i = 0; i < WAITING; i++)
 		waiting[i].region = 0;
 	pdn_retired_pending = pdn_retired_ranges = pdn_retired_going = 0;
+	allocations = window = windows_wanted = 0;
+	window_is_next = window_is_slow = pdn_retired_ever = false;
 	pdn_retired_bytes = 0;
 }

@@ -24,7 +24,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
+#include "cache/base/notify.h"
 #include "cache/base/visible.h"
 #include "cache/region.h"
 
@@ -70,16 +72,18 @@ void pdn_retire_cancel(uint32_t region);
 uint32_t pdn_retired_hold(uint32_t region);
 void pdn_retired_let_go(uint32_t number);
 
-/*
- * Lock not held: the driver's free of this address has returned, and this thread's guard is still
- * up; 0: the address is not known, and any that this thread has begun is meant. Relaxed: what this
- * thread has made PENDING it sees.
- */
+/* Relaxed: what this thread has made PENDING it sees. */
 static inline bool pdn_retired_any_pending(void)
 {
 	return __atomic_load_n(&pdn_retired_pending, __ATOMIC_RELAXED) != 0;
 }
-void pdn_retired_reserve(uint64_t addr);
+
+/*
+ * Lock not held, behind the driver's free. The address of a kept region is retired, and objects
+ * on it that may end do; or it is not, and they stay.
+ */
+PDN_EVENT(address_retired, (uint32_t region));
+PDN_EVENT(address_not_retired, (uint32_t region));
 
 /*
  * Lock not held, in a call of the program's that the driver would refuse where it refuses to give
@@ -91,6 +95,27 @@ static inline void pdn_retired_give_back(void)
 	if (__builtin_expect(__atomic_load_n(&pdn_retired_going, __ATOMIC_RELAXED) != 0, 0))
 		pdn_retired_give_back_some();
 }
+
+/*
+ * An allocation must not get the address between a free and its reservation: the call waits while a
+ * free of another thread is there, and such a free waits for the call. true: pdn_retired_allocated()
+ * is due when it has returned. One load until something is retired for the first time; relaxed: the
+ * lock orders the rest, and the first free may meet an allocation that has not seen it.
+ */
+extern PDN_HIDDEN bool pdn_retired_ever;
+bool pdn_retired_allocates_some(void);
+static inline bool pdn_retired_allocates(void)
+{
+	return __builtin_expect(__atomic_load_n(&pdn_retired_ever, __ATOMIC_RELAXED), 0) &&
+	       pdn_retired_allocates_some();
+}
+void pdn_retired_allocated(void);
+
+/*
+ * Lock not held; its guard is up. This thread is about to make the driver's free of this address: is
+ * that PENDING? Then its guard gets PDN_GUARD_RETIRES.
+ */
+bool pdn_retired_begins_window(uint64_t addr);
 
 /* Lock not held. The program asks for these addresses: they are given back before their turn. */
 void pdn_retired_yield(uint64_t addr, uint64_t length);

@@ -28,6 +28,7 @@
  *	watched.c	the functions behind the wrappers
  * verbs/		the calls of libibverbs and libmlx5: verbs.h
  * life.c		start, fork, exit
+ * doors.c		telling UCX's registration caches that memory ends
  *
  * A program reaches the wrappers in two ways. If it is linked with libcuda it calls the exported
  * wrappers. These call the next definition after libpindown.so, so that an interposer behind it
@@ -210,6 +211,14 @@ bool pdn_hook_begin(void);
 /* A call has returned that the driver is shut down. */
 void pdn_driver_gone(void);
 
+/* ---- other registration caches (doors.c) ----------------------------------------------------- */
+
+/*
+ * The caller opens a library that is to stay loaded for ever. UCX's libucm does so with itself,
+ * before a registration cache of UCX is in use: then the cache is told when memory ends.
+ */
+void pdn_door_find(const void *caller);
+
 /* ---- one caught call ------------------------------------------------------------------------- */
 
 #define PDN_CAUGHT_GUARDS 8
@@ -228,6 +237,7 @@ struct call {
 	 * use `error`, `asked` and `changed` only, and have no guards.
 	 */
 	bool captured; /* the stream was being captured */
+	bool gated;    /* an allocation: see pdn_retired_allocates() */
 	bool last;     /* taken for the last close or release, so that something was ended */
 	int error;     /* errno before a call with properties */
 	union {

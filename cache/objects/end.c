@@ -242,14 +242,12 @@ static void take_for_replaced(struct pindown_region *region)
 
 bool pdn_objects_await_reuse(uint32_t region)
 {
-	bool revoke = pdn_config()->held == PDN_HELD_REVOKE;
-
 	if (!pdn_objects_any(region))
 		return false;
 	if (some_outlive(region))
 		take_for_replaced(&pdn_regions[region]);
 	if (pdn_regions[region].reason == PINDOWN_REASON_ORDERED)
-		return revoke;
+		return pdn_config()->held == PDN_HELD_REVOKE;
 	return pdn_region_is_replaced(region) &&
 	       (pdn_config()->held != PDN_HELD_KEEP || is_worked_on(region) ||
 		pdn_tracing(PDN_EV_HELD) || pdn_tracing(PDN_EV_HOLDER));

@@ -133,7 +133,7 @@ static void claim_kept_on(uint32_t region, bool retired, uint32_t *chain)
 			pdn_object_claim(n, chain);
 }
 
-void __attribute__((cold)) pdn_objects_end_retired(uint32_t region)
+static void __attribute__((cold)) end_retired(uint32_t region)
 {
 	uint32_t chain = 0;
 
@@ -143,6 +143,8 @@ void __attribute__((cold)) pdn_objects_end_retired(uint32_t region)
 	if (chain)
 		pdn_objects_destroy_claimed(chain);
 }
+
+PDN_NOTIFIED(address_retired, end_retired);
 
 void pdn_objects_end_reused(uint64_t begin, uint64_t end)
 {

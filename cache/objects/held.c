@@ -68,8 +68,8 @@ static bool is_unprotected(const struct pindown_region *region)
 	return !pool || !pdn_pool_keeps || !pdn_pool_keeps(pool);
 }
 
-void pdn_held_unprotected(const struct pindown_region *region, const struct pdn_held_objects *held,
-			  uint64_t made_at)
+static void count_unprotected(const struct pindown_region *region,
+			      const struct pdn_held_objects *held, uint64_t made_at)
 {
 	static bool said;
 
@@ -81,6 +81,19 @@ void pdn_held_unprotected(const struct pindown_region *region, const struct pdn_
 	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 		warn_of_held(region, held, made_at);
 }
+
+static void not_retired(uint32_t region)
+{
+	bool held;
+
+	pdn_lock();
+	held = pdn_objects_hold(region);
+	pdn_unlock();
+	if (held)
+		count_unprotected(&pdn_regions[region], &(struct pdn_held_objects){.all = 1}, 0);
+}
+
+PDN_NOTIFIED(address_not_retired, not_retired);
 
 void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
 		     uint64_t made_at)
@@ -100,5 +113,5 @@ void pdn_held_report(const struct pindown_region *region, const struct pdn_held_
 		warn_of_held(region, held, made_at);
 	else if (pdn_config()->held == PDN_HELD_RETIRE &&
 		 (region->flags & PDN_REGION_ENDS_HELD || !pdn_retire_is_pending(region)))
-		pdn_held_unprotected(region, held, made_at);
+		count_unprotected(region, held, made_at);
 }

@@ -26,11 +26,4 @@ void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held);
 void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
 		     uint64_t made_at);
 
-/*
- * Lock not held; PINDOWN_HELD=retire. The region is kept, and its address is not retired: count it,
- * and print a line if it is the first one.
- */
-void pdn_held_unprotected(const struct pindown_region *region, const struct pdn_held_objects *held,
-			  uint64_t made_at);
-
 #endif

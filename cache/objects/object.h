@@ -369,9 +369,6 @@ static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t regi
  */
 void pdn_objects_end(uint32_t region, const struct pdn_scope *scope);
 
-/* Lock not held. The address of a kept region is retired: objects that may end do. */
-void pdn_objects_end_retired(uint32_t region);
-
 /*
  * Lock held. Does a kept region wait until its memory is handed out again, or ends
  * (pdn_first_awaiting())?

@@ -157,19 +157,30 @@ static inline void allocated(const struct call *call, uint64_t addr, uint64_t le
 		device_memory_begins(addr, length);
 }
 
-/* What the driver would refuse, as while a stream is captured, it has not refused here either. */
-static inline void allocated_linear(const struct call *call, uint64_t addr, uint64_t length)
+/* See pdn_retired_allocates(). */
+static inline void begin_allocation(struct call *call)
 {
-	allocated(call, addr, length);
-	if (pdn_succeeded(call))
-		pdn_retired_give_back();
+	call->gated = pdn_retired_allocates();
 }
 
-/* The program asks the driver to reserve these addresses, if it names any. */
-static inline void wants_addresses(uint64_t addr, uint64_t length)
+static inline void end_allocating(const struct call *call)
+{
+	if (PDN_UNLIKELY(call->gated))
+		pdn_retired_allocated();
+}
+
+static inline void allocated_linear(const struct call *call, uint64_t addr, uint64_t length)
+{
+	end_allocating(call);
+	allocated(call, addr, length);
+}
+
+/* The program asks the driver to reserve addresses: these, if it names any. */
+static inline void wants_addresses(struct call *call, uint64_t addr, uint64_t length)
 {
 	if (addr)
 		pdn_retired_yield(addr, length);
+	begin_allocation(call);
 }
 
 static inline void host_allocated(const struct call *call, uint64_t addr, uint64_t length)

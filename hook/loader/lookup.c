@@ -376,6 +376,8 @@ static void *decide_dlopen(struct pdn_arguments *args, const void *caller,
 {
 	without_deepbind(&args->flags, args->file, caller);
 	pdn_patches_look();
+	if (PDN_UNLIKELY(args->flags & RTLD_NODELETE))
+		pdn_door_find(caller);
 	pdn_stacks_loading();
 	return (void *)real->dlopen;
 }

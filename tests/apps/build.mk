@@ -147,20 +147,13 @@ CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
 	check-company check-regions check-registered check-capable check-tsan)
 
-# The demo: an application, and the transport library that it uses.
-demo_bin := $(B)/demo
-DEMO_WITH += $(demo_bin)/app
-$(demo_bin)/libtransport.so: $(apps_obj)/demo_transport.c.o $(apps_obj)/demo_card.c.o $(apps_cuda)
-	$(apps_link) -shared -Wl,-soname,libtransport.so $^ -o $@ $(apps_libs)
-$(demo_bin)/app: $(apps_obj)/demo_app.c.o $(demo_bin)/libtransport.so $(apps_cuda)
-	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
-
-# docs/investigation.md: a program with mistakes, and its transport. The document shows its lines,
-# and all callers must be on the stack.
-$(apps_obj)/halo.c.o $(apps_obj)/halo_transport.c.o: ALL_CFLAGS += -g -fno-optimize-sibling-calls
-$(demo_bin)/libhalo_transport.so: $(apps_obj)/halo_transport.c.o
-	$(apps_link) -shared -Wl,-soname,libhalo_transport.so $^ -o $@ $(apps_libs)
-$(demo_bin)/halo: $(apps_obj)/halo.c.o $(demo_bin)/libhalo_transport.so $(apps_cuda)
-	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN'
-CHECK_WITH += $(demo_bin)/halo
+# The program of make demo and docs/investigation.md, on the software card. The document shows its
+# lines, and all callers must be on the stack.
+ifeq ($(call has_header,infiniband/verbs.h),yes)
+$(apps_obj)/demo.c.o: ALL_CFLAGS += -g -fno-optimize-sibling-calls
+$(B)/demo/demo: $(apps_obj)/demo.c.o $(apps_cuda) $(B)/softnic/libibverbs.so.1
+	$(apps_link) $^ -o $@ $(apps_libs) -Wl,-rpath,'$$ORIGIN/../softnic'
+DEMO_WITH += $(B)/demo/demo
+CHECK_WITH += $(B)/demo/demo
+endif
 CHECK_SIM += tests/apps/check-investigation

@@ -13,6 +13,11 @@ $(gpu_bin)/verbs: $(B)/obj/tests/gpu/verbs.c.o $(apps_cuda) $(B)/verbs/libibverb
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/verbs
 
+# Registrations that the program holds over the free; a few seconds on the simulated driver, too.
+$(gpu_bin)/held: $(B)/obj/tests/gpu/held.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1
+	$(apps_link) $^ -o $@ $(apps_libs)
+CHECK_WITH += $(gpu_bin)/held
+
 # All processors use memory while it is freed; for a few seconds on the simulated driver, too.
 $(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_slots races_kinds) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
@@ -39,6 +44,6 @@ $(gpu_runtime): tests/gpu/runtime.cu
 		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
 
 gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) \
-	$(addprefix $(gpu_bin)/,miss pins verbs races asked sleep)
+	$(addprefix $(gpu_bin)/,miss pins verbs held races asked sleep)
 gpu-runtime: $(gpu_runtime)
 .PHONY: gpu-programs gpu-runtime

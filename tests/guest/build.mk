@@ -7,20 +7,20 @@ GUEST_PROGRAMS := $(patsubst tests/guest/%.c,$(B)/guest/bin/%,$(wildcard tests/g
 
 $(B)/obj/tests/guest/%.o: INCLUDE += -Itests/guest/peer -Itests/sim/nvidia_p2p -Ikmod -D_GNU_SOURCE
 
-$(filter-out %/test_cache,$(GUEST_PROGRAMS)): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o \
+GUEST_CACHES := $(addprefix $(B)/guest/bin/,test_cache test_card)
+$(filter-out $(GUEST_CACHES),$(GUEST_PROGRAMS)): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o \
 		$(GUEST_SHARED)
 	@mkdir -p $(@D)
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -lpthread
 
 # The files that programs under pindown need there.
-GUEST_BUILD := $(B)/libpindown.so $(B)/pindown $(B)/sim/libcuda.so.1 $(B)/demo/app \
-	$(B)/demo/libtransport.so $(B)/apps/regions \
+GUEST_BUILD := $(B)/libpindown.so $(B)/pindown $(B)/sim/libcuda.so.1 $(B)/apps/regions \
 	$(addprefix $(B)/perftest/,libperftest_kernels.so libcudart.so)
 
 # The registration cache's tests run under the library itself.
-$(B)/guest/bin/test_cache: $(B)/obj/tests/guest/test_cache.c.o $(GUEST_SHARED) $(B)/libpindown.so \
-		$(B)/sim/libcuda.so.1
+$(GUEST_CACHES): $(B)/guest/bin/%: $(B)/obj/tests/guest/%.c.o $(GUEST_SHARED) \
+		$(B)/libpindown.so $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	@echo "  LINK    $@"
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../..:$$ORIGIN/../../sim' \

@@ -30,8 +30,20 @@ $(addprefix $(middleware_bin)/,$(middleware_examples)): $(middleware_bin)/%: doc
 	$(CC) $(ALL_CFLAGS) -Itests/middleware -Icache $(INCLUDE) $< -o $@ $(ALL_LDFLAGS) \
 		$(B)/sim/libcuda.so.1 -ldl
 
+# Stand-ins for UCX's libucm, and a program that frees memory.
+middleware_built += $(addprefix $(middleware_bin)/,libtold_a.so libtold_b.so told)
+$(middleware_bin)/libtold_%.so: tests/middleware/told.c tests/middleware/cuda.h $(B)/sim/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests/middleware -Icache $(INCLUDE) -DTOLD_NAME='"$*"' -shared $< \
+		-o $@ $(ALL_LDFLAGS) $(B)/sim/libcuda.so.1 -ldl
+$(middleware_bin)/told: tests/middleware/told.c tests/middleware/cuda.h cache/pindown_dl.h \
+		$(B)/sim/libcuda.so.1
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests/middleware -Icache $(INCLUDE) $< -o $@ $(ALL_LDFLAGS) \
+		$(B)/sim/libcuda.so.1 -ldl
+
 CHECK_SIM += tests/middleware/check-exports tests/middleware/check-example \
-	tests/middleware/check-dl
+	tests/middleware/check-dl tests/middleware/check-told
 CHECK_WITH += $(middleware_built)
 
 # UCX's own tests, if UCX is installed.

@@ -85,15 +85,39 @@ static bool copy_host(uint64_t memory, void *bytes, size_t length, bool writes)
 	return true;
 }
 
+/* The memory that the dma-buf holds, whatever is at its address by now. */
+static bool copy_file(const struct region *region, uint64_t offset, void *bytes, size_t length,
+		      bool writes)
+{
+	while (length) {
+		off_t at = region->file_at + (off_t)offset;
+		ssize_t done = writes ? pwrite(region->dmabuf, bytes, length, at)
+				      : pread(region->dmabuf, bytes, length, at);
+
+		if (done <= 0)
+			return false;
+		offset += done;
+		bytes = (char *)bytes + done;
+		length -= done;
+	}
+	return true;
+}
+
 static enum access_result copy(const struct memory_use *use, struct region *region, void *bytes,
 			       size_t length, bool writes)
 {
-	uint64_t memory = region->memory + (use->addr - region->iova);
+	uint64_t offset = use->addr - region->iova, memory = region->memory + offset;
 	int error = 0;
 
-	if (!is_current(use, region, memory, length))
+	if (!is_current(use, region, memory, length) && region->file_at < 0)
 		return ACCESS_REFUSED;
 	checks_count(COUNT_TRANSFERS);
+	if (region->file_at >= 0) {
+		if (copy_file(region, offset, bytes, length, writes))
+			return ACCESS_OK;
+		refuse(use, length, strerror(errno));
+		return ACCESS_REFUSED;
+	}
 	if (!region->gpu) {
 		if (copy_host(memory, bytes, length, writes))
 			return ACCESS_OK;

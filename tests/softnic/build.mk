@@ -26,19 +26,24 @@ $(SOFTNIC_TESTS): $(softnic_bin)/%: $(softnic_obj)/%.c.o $(softnic_obj)/end.c.o 
 		$(CHECK_LIBS) -ldl -lpthread
 
 # Programs that free memory early under a registration that their middleware keeps.
-STALE := ucx libfabric nixl nccl
+STALE := ucx libfabric grdma nixl nccl
 STALE_BIN := $(STALE:%=$(softnic_bin)/stale-%)
-$(softnic_bin)/libstale_%.so: $(softnic_obj)/stale/%.c.o $(SIM) $(SOFTNIC_LIB)
+$(softnic_bin)/libstale_%.so: $(softnic_obj)/stale/%.c.o $(softnic_obj)/stale/cache.c.o $(SIM) \
+		$(SOFTNIC_LIB)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) $^ -o $@ $(ALL_LDFLAGS)
-$(STALE_BIN): $(softnic_bin)/stale-%: $(softnic_obj)/stale/program.c.o \
-		$(softnic_obj)/stale/card.c.o $(softnic_bin)/libstale_%.so $(SIM) $(SOFTNIC_LIB)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' -lpthread
+# What endure.c says, for as many rounds as one wants.
+ENDURE_BIN := $(addprefix $(softnic_bin)/endure-,libfabric grdma nccl)
+$(STALE_BIN): $(softnic_bin)/stale-%: $(softnic_obj)/stale/program.c.o $(softnic_bin)/libstale_%.so
+$(ENDURE_BIN): $(softnic_bin)/endure-%: $(softnic_obj)/stale/endure.c.o $(softnic_bin)/libstale_%.so
+$(STALE_BIN) $(ENDURE_BIN): $(softnic_obj)/stale/card.c.o $(SIM) $(SOFTNIC_LIB)
+	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) $(filter %.so %.so.1,$^) -o $@ $(ALL_LDFLAGS) \
+		-Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' -lpthread
 $(softnic_bin)/stale-two: $(softnic_obj)/stale/two.c.o $(softnic_obj)/stale/card.c.o $(SIM) \
 		$(SOFTNIC_LIB) $(STALE:%=$(softnic_bin)/libstale_%.so)
 	$(CC) $(ALL_CFLAGS) $(filter-out $(softnic_bin)/libstale_%,$^) \
 		-o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN' -ldl -lpthread
-CHECK_WITH += $(STALE_BIN) $(softnic_bin)/stale-two
+CHECK_WITH += $(STALE_BIN) $(ENDURE_BIN) $(softnic_bin)/stale-two
 endif
 
 # Without the header they say so and are skipped.

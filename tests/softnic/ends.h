@@ -12,7 +12,8 @@
 
 #include <infiniband/verbs.h>
 
-#define BUFFER (1u << 20)
+/* A block of the driver's: where neighbours live, its memory would be used again at once. */
+#define BUFFER (2u << 20)
 
 enum memory { HOST, GPU, GPU_DMABUF };
 

@@ -164,38 +164,46 @@ static bool piece_at(uint64_t addr, struct gpu_piece *piece)
 	if (!gpu_is_device_memory(addr) || cuda.get_range(&base, &size, addr) != 0 || !size)
 		return false;
 	*piece = (struct gpu_piece){base, base + size, buffer_id(addr)};
-	return true;
+	return piece->buffer_id && base <= addr && addr < base + size;
 }
 
-/* A dma-buf covers whole GPU pages: there may be free memory between allocations in it. */
-static struct gpu_piece free_piece(uint64_t addr)
-{
-	const uint64_t step = 512; /* no allocation begins in between */
+#define STEP  512ull	   /* no allocation begins in between */
+#define BLOCK (2ull << 20) /* allocations are in blocks of this size, or have their own */
 
-	return (struct gpu_piece){addr, (addr / step + 1) * step, 0};
-}
-
+/*
+ * A dma-buf covers whole GPU pages: there may be free memory in it, before its first allocation,
+ * too, but not a whole block of it.
+ */
 struct gpu_memory *gpu_describe(uint64_t addr, uint64_t length, bool with_free)
 {
 	struct gpu_memory *gpu = NULL, *larger;
 	struct gpu_piece piece;
 	unsigned count = 0;
 
-	for (uint64_t at = addr; at < addr + length || !count; at = piece.end) {
+	for (uint64_t at = addr; at < addr + length; at = piece.end) {
+		if (!piece_at(at, &piece)) {
+			piece.end = (at / STEP + 1) * STEP;
+			if (with_free && (count || at - addr < BLOCK))
+				continue;
+			count = 0;
+			break;
+		}
 		larger = realloc(gpu, sizeof(*gpu) + (count + 1) * sizeof(piece));
-		if (larger)
-			gpu = larger;
-		if (!larger || (!piece_at(at, &piece) && !with_free)) {
-			errno = larger ? EFAULT : ENOMEM;
+		if (!larger) {
 			free(gpu);
+			errno = ENOMEM;
 			return NULL;
 		}
-		if (piece.begin > at || piece.end <= at)
-			piece = free_piece(at);
+		gpu = larger;
 		gpu->pieces[count++] = piece;
 	}
+	if (!count) {
+		free(gpu);
+		errno = EFAULT;
+		return NULL;
+	}
 	gpu->count = count;
-	gpu->context = context_of(addr);
+	gpu->context = context_of(gpu->pieces[0].begin);
 	gpu->stream = gpu->context ? stream_of(gpu->context) : NULL;
 	if (!gpu->stream) {
 		free(gpu);
@@ -217,8 +225,7 @@ bool gpu_is_unchanged(const struct gpu_memory *gpu, uint64_t addr, size_t length
 		uint64_t first = addr > piece->begin ? addr : piece->begin;
 		uint64_t last = (end < piece->end ? end : piece->end) - 1;
 
-		/* Nothing was registered where no memory was. */
-		if (addr >= piece->end || end <= piece->begin || !piece->buffer_id)
+		if (addr >= piece->end || end <= piece->begin)
 			continue;
 		/* A smaller allocation may have come to the begin or to the end only. */
 		for (int side = 0; side < 2; side++) {

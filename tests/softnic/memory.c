@@ -12,12 +12,22 @@
 
 #define PAGE 4096ull
 
-enum { BUCKETS = 4096, HIGH_DESCRIPTOR = 500 };
+enum { BUCKETS = 4096, CLASSES = 64, HIGH_DESCRIPTOR = 500 };
 
-/* All protected by the lock. Keys are used once. */
+/* All protected by the lock. */
 static struct region *buckets[BUCKETS];
 static uint32_t next_key;
 static unsigned open_regions, registrations;
+
+/*
+ * The keys of ended regions. The next region of a class gets the newest one unchanged, as from
+ * mlx5's cache of keys: stale keys soon are somebody else's. A card that can change all rights of a
+ * key has classes by size only, for host memory and dma-bufs alike.
+ */
+static struct ended_keys {
+	uint32_t *keys;
+	unsigned count, capacity;
+} ended_keys[CLASSES];
 
 /* ---- protection domains --------------------------------------------------------------------- */
 
@@ -75,19 +85,51 @@ struct region *region_find(uint32_t key)
 	return *place_of(key);
 }
 
-static void enter(struct region *region)
+/* By the power of two of the number of pages. */
+static struct ended_keys *class_of(const struct region *region)
 {
-	struct ibv_mr *ibv = &region->verbs.ibv;
-	struct region **at;
+	uint64_t pages = (region->iova % PAGE + region->length + PAGE - 1) / PAGE;
 
-	lock();
+	return &ended_keys[63 - __builtin_clzll(2 * pages - 1)];
+}
+
+static void push_key(const struct region *region)
+{
+	struct ended_keys *class = class_of(region);
+
+	if (class->count == class->capacity) {
+		unsigned capacity = class->capacity * 2 + 16;
+		uint32_t *keys = realloc(class->keys, capacity * sizeof(*keys));
+
+		if (!keys)
+			return; /* it is not used again */
+		class->keys = keys;
+		class->capacity = capacity;
+	}
+	class->keys[class->count++] = region->key;
+}
+
+static uint32_t pop_key(const struct region *region)
+{
+	struct ended_keys *class = class_of(region);
+
+	if (class->count)
+		return class->keys[--class->count];
 	if (!next_key)
 		next_key = getpid() << 12;
 	do
-		at = place_of(++next_key);
-	while (*at || !next_key);
-	region->key = ibv->lkey = ibv->rkey = ibv->handle = next_key;
-	*at = region;
+		next_key++;
+	while (region_find(next_key) || !next_key);
+	return next_key;
+}
+
+static void enter(struct region *region)
+{
+	struct ibv_mr *ibv = &region->verbs.ibv;
+
+	lock();
+	region->key = ibv->lkey = ibv->rkey = ibv->handle = pop_key(region);
+	*place_of(region->key) = region;
 	((struct domain *)region->pd)->users++;
 	unlock();
 	checks_count(COUNT_REGISTRATIONS);
@@ -153,22 +195,26 @@ static int find_memory(struct region *region)
 }
 
 /*
- * A descriptor doesn't say whose memory it is. GPU memory is reached by its address, which programs
- * give as the I/O address. Nothing else is known how to reach.
+ * The simulated driver's dma-bufs can be read and written, and the file position says where their
+ * memory begins. A GPU's can't: their memory is reached by its address. No descriptor says which
+ * that is; the I/O address is taken for it.
  */
-static int find_dmabuf(struct region *region, int fd)
+static int find_dmabuf(struct region *region, int fd, uint64_t offset)
 {
-	if (fcntl(fd, F_GETFD) < 0)
-		return EBADF;
-	if (!gpu_is_device_memory(region->iova))
-		return EOPNOTSUPP;
-	region->memory = region->iova;
-	region->gpu = gpu_describe(region->iova, region->length, true);
-	if (!region->gpu)
-		return errno;
+	off_t start = lseek(fd, 0, SEEK_CUR);
+	char byte;
+
 	/* Holds the memory also when the program has closed its descriptor, as the kernel does. */
 	region->dmabuf = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR);
-	return 0;
+	if (region->dmabuf < 0 && errno == EINVAL) /* the process has a lower limit */
+		region->dmabuf = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (region->dmabuf < 0)
+		return errno;
+	if (start >= 0 && pread(fd, &byte, 1, start + (off_t)offset) == 1)
+		region->file_at = start + (off_t)offset;
+	region->memory = region->iova;
+	region->gpu = gpu_describe(region->iova, region->length, true);
+	return region->gpu || region->file_at >= 0 ? 0 : errno;
 }
 
 static int check_access(uint64_t addr, uint64_t length, unsigned access)
@@ -200,6 +246,7 @@ static struct region *new_region(struct ibv_pd *pd, void *addr, size_t length, u
 		.length = length,
 		.memory = (uintptr_t)addr,
 		.dmabuf = -1,
+		.file_at = -1,
 	};
 	return region;
 }
@@ -213,12 +260,12 @@ static void free_region(struct region *region)
 }
 
 /* fd: -1 for memory at an address. */
-static struct ibv_mr *begin_region(struct region *region, int fd)
+static struct ibv_mr *begin_region(struct region *region, int fd, uint64_t offset)
 {
 	int error = region ? take_place(region->length) : ENOMEM;
 
 	if (!error) {
-		error = fd < 0 ? find_memory(region) : find_dmabuf(region, fd);
+		error = fd < 0 ? find_memory(region) : find_dmabuf(region, fd, offset);
 		if (error)
 			leave_place();
 	}
@@ -243,7 +290,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 		errno = error;
 		return NULL;
 	}
-	return begin_region(new_region(pd, addr, length, iova, access, TYPE_MR), -1);
+	return begin_region(new_region(pd, addr, length, iova, access, TYPE_MR), -1, 0);
 }
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
@@ -273,7 +320,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 		errno = error;
 		return NULL;
 	}
-	return begin_region(new_region(pd, NULL, length, iova, access, TYPE_DMABUF), fd);
+	return begin_region(new_region(pd, NULL, length, iova, access, TYPE_DMABUF), fd, offset);
 }
 
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
@@ -298,6 +345,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 	*at = region->next;
 	while (region->users)
 		pthread_cond_wait(&softnic_idle, &softnic_lock);
+	push_key(region);
 	((struct domain *)region->pd)->users--;
 	open_regions--;
 	unlock();

@@ -21,8 +21,9 @@ struct region {
 	int access;
 	uint64_t iova, length;
 	uint64_t memory;	/* address of its first byte in this process */
-	struct gpu_memory *gpu; /* NULL: host memory */
+	struct gpu_memory *gpu; /* NULL: host memory, or a dma-buf of memory that is not known */
 	int dmabuf;		/* descriptor that holds its memory; -1: none */
+	off_t file_at;		/* of its first byte in that file; -1: it can't be read */
 	unsigned users;		/* number of accesses in progress; protected by the lock */
 };
 

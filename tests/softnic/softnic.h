@@ -112,7 +112,7 @@ void softnic_report_counts(void);
 
 /*
  * Device memory behind a region: the allocations in it, each with the buffer id that it had when
- * the region was registered (0: none was there). Immutable.
+ * the region was registered. Immutable.
  */
 struct gpu_piece {
 	uint64_t begin, end;
@@ -128,7 +128,10 @@ struct gpu_memory {
 
 /* False for host memory, and in a process without libcuda. */
 bool gpu_is_device_memory(uint64_t addr);
-/* NULL with errno if any part of the range is not device memory, except free parts. */
+/*
+ * NULL with errno if any part of the range is not device memory; with_free: if none near its begin
+ * is.
+ */
 struct gpu_memory *gpu_describe(uint64_t addr, uint64_t length, bool with_free);
 
 /* Whether each byte still belongs to the allocation that was registered; or which does not. */

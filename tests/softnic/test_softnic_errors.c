@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hook/cuda/abi.h"
 #include "tests/softnic/ends.h"
 #include "tests/unit/support/suite.h"
 
@@ -36,10 +37,10 @@ static void finish(void)
 	end_finish(&end);
 }
 
-static int post_to(enum ibv_wr_opcode opcode, uint32_t own_key, uint32_t key, uint64_t addr,
-		   uint32_t length)
+static int post_from(uint64_t from, enum ibv_wr_opcode opcode, uint32_t own_key, uint32_t key,
+		     uint64_t addr, uint32_t length)
 {
-	struct ibv_sge sge = {end.buffer, length, own_key};
+	struct ibv_sge sge = {from, length, own_key};
 	struct ibv_send_wr *bad, wr = {
 					 .sg_list = &sge,
 					 .num_sge = 1,
@@ -49,6 +50,12 @@ static int post_to(enum ibv_wr_opcode opcode, uint32_t own_key, uint32_t key, ui
 				 };
 
 	return ibv_post_send(end.qp, &wr, &bad);
+}
+
+static int post_to(enum ibv_wr_opcode opcode, uint32_t own_key, uint32_t key, uint64_t addr,
+		   uint32_t length)
+{
+	return post_from(end.buffer, opcode, own_key, key, addr, length);
 }
 
 static void must_fail(enum ibv_wr_opcode opcode, uint32_t own_key, uint32_t key, uint64_t addr,
@@ -133,6 +140,71 @@ START_TEST(a_deregistered_key_is_refused)
 }
 END_TEST
 
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+static struct ibv_mr *register_bytes(struct ibv_pd *pd, size_t length, int access)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, (void *)end.buffer, length, access);
+
+	ck_assert_ptr_nonnull(mr);
+	return mr;
+}
+
+START_TEST(keys_are_used_again_last_in_first_out)
+{
+	struct ibv_mr *first, *second, *third;
+	uint32_t one, two;
+
+	begin(0, (struct setup){0});
+	first = register_bytes(end.pd, 5 * 4096, 0);
+	second = register_bytes(end.pd, 8 * 4096, 0);
+	one = first->rkey;
+	two = second->rkey;
+	ck_assert_uint_ne(one, two);
+	ck_assert_int_eq(ibv_dereg_mr(first), 0);
+	ck_assert_int_eq(ibv_dereg_mr(second), 0);
+	first = register_bytes(end.pd, 4 * 4096, 0); /* of the class below */
+	second = register_bytes(end.pd, 6 * 4096, IBV_ACCESS_LOCAL_WRITE);
+	third = register_bytes(end.pd, 7 * 4096 + 1, 0);
+	ck_assert_uint_ne(first->rkey, one);
+	ck_assert_uint_ne(first->rkey, two);
+	ck_assert_uint_eq(second->rkey, two);
+	ck_assert_uint_eq(third->rkey, one);
+	ck_assert_int_eq(ibv_dereg_mr(first), 0);
+	ck_assert_int_eq(ibv_dereg_mr(second), 0);
+	ck_assert_int_eq(ibv_dereg_mr(third), 0);
+	finish();
+}
+END_TEST
+
+/* The old keys work on the new region, as far as domain, range and rights are the same. */
+START_TEST(a_key_that_is_used_again_has_the_new_region)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	uint32_t key;
+
+	begin(_i, (struct setup){0});
+	mr = register_bytes(end.pd, 4096, access);
+	key = mr->lkey;
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	mr = register_bytes(end.pd, 4096, access);
+	ck_assert_uint_eq(mr->lkey, key);
+	ck_assert_int_eq(post_to(IBV_WR_RDMA_WRITE, key, other.key, other.addr, 100), 0);
+	ck_assert_int_eq(end_wait(&end).status, IBV_WC_SUCCESS);
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+
+	pd = ibv_alloc_pd(end.device);
+	mr = register_bytes(pd, 4096, access);
+	ck_assert_uint_eq(mr->lkey, key);
+	must_fail(IBV_WR_RDMA_WRITE, key, other.key, other.addr, IBV_WC_LOC_PROT_ERR);
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+	finish();
+}
+END_TEST
+
 /* ---- stale registrations -------------------------------------------------------------------- */
 
 static unsigned lines_in_log(const char *log, const char *text)
@@ -148,8 +220,6 @@ static unsigned lines_in_log(const char *log, const char *text)
 	return count;
 }
 
-static const enum memory gpu_memories[] = {GPU, GPU_DMABUF};
-
 START_TEST(a_stale_remote_registration_is_counted_and_named)
 {
 	const struct {
@@ -161,15 +231,15 @@ START_TEST(a_stale_remote_registration_is_counted_and_named)
 
 	close(mkstemp(log));
 	setenv("SOFTNIC_LOG", log, 1);
-	begin(_i & 1, (struct setup){.memory = gpu_memories[_i >> 1 & 1]});
+	begin(_i & 1, (struct setup){.memory = GPU});
 	partner_replace(partner);
 	partner_fill(partner, 9, 0, 1000);
-	must_fail(cases[_i >> 2].opcode, end.mr->lkey, other.key, other.addr,
+	must_fail(cases[_i >> 1].opcode, end.mr->lkey, other.key, other.addr,
 		  IBV_WC_REM_ACCESS_ERR);
 	ck_assert_uint_eq(partner_stale(partner), 1);
 	ck_assert(partner_holds(partner, 9, 0, 1000));
 	snprintf(wanted, sizeof(wanted),
-		 "%s qp 0x%x key 0x%x addr 0x%llx length 100: ", cases[_i >> 2].what, other.qp_num,
+		 "%s qp 0x%x key 0x%x addr 0x%llx length 100: ", cases[_i >> 1].what, other.qp_num,
 		 other.key, (unsigned long long)other.addr);
 	ck_assert_uint_eq(lines_in_log(log, wanted), 1);
 	ck_assert_uint_eq(lines_in_log(log, "softnic: test_softnic_errors["),
@@ -181,7 +251,7 @@ END_TEST
 
 START_TEST(a_stale_local_registration_is_counted)
 {
-	begin(_i & 1, (struct setup){.memory = gpu_memories[_i >> 1]});
+	begin(_i, (struct setup){.memory = GPU});
 	end_replace(&end);
 	must_fail(IBV_WR_RDMA_WRITE, end.mr->lkey, other.key, other.addr, IBV_WC_LOC_PROT_ERR);
 	ck_assert_uint_eq(softnic_stale_transfers(), 1);
@@ -192,12 +262,122 @@ END_TEST
 /* The receiver's own registration: it gets an error, and so does the sender. */
 START_TEST(a_stale_receive_is_counted)
 {
-	begin(_i & 1, (struct setup){.memory = gpu_memories[_i >> 1]});
+	begin(_i, (struct setup){.memory = GPU});
 	partner_replace(partner);
 	partner_post_receive(partner, 7, 0, 100);
 	must_fail(IBV_WR_SEND, end.mr->lkey, 0, 0, IBV_WC_REM_OP_ERR);
 	ck_assert_int_eq(partner_wait(partner).status, IBV_WC_LOC_PROT_ERR);
 	ck_assert_uint_eq(partner_stale(partner), 1);
+	finish();
+}
+END_TEST
+
+static void must_succeed(enum ibv_wr_opcode opcode, uint32_t key, uint64_t addr)
+{
+	ck_assert_int_eq(post_to(opcode, end.mr->lkey, key, addr, 100), 0);
+	ck_assert_int_eq(end_wait(&end).status, IBV_WC_SUCCESS);
+}
+
+/* A dma-buf keeps its memory: a card goes on using that, and reports no error. */
+START_TEST(a_stale_dmabuf_reaches_the_old_memory)
+{
+	char log[] = "/tmp/softnic-test-XXXXXX";
+
+	close(mkstemp(log));
+	setenv("SOFTNIC_LOG", log, 1);
+	begin(_i, (struct setup){.memory = GPU_DMABUF});
+	partner_fill(partner, 8, 0, 1000);
+	partner_replace(partner);
+	partner_fill(partner, 9, 0, 1000);
+	must_succeed(IBV_WR_RDMA_READ, other.key, other.addr);
+	ck_assert(end_holds(&end, 8, 0, 100));
+	end_fill(&end, 7, 0, 100);
+	must_succeed(IBV_WR_RDMA_WRITE, other.key, other.addr);
+	end_fill(&end, 6, 0, 100);
+	must_succeed(IBV_WR_RDMA_READ, other.key, other.addr);
+	ck_assert(end_holds(&end, 7, 0, 100));
+	partner_post_receive(partner, 7, 0, 100);
+	must_succeed(IBV_WR_SEND, 0, 0);
+	ck_assert_int_eq(partner_wait(partner).status, IBV_WC_SUCCESS);
+	ck_assert(partner_holds(partner, 9, 0, 1000));
+	ck_assert_uint_eq(partner_stale(partner), 4);
+	ck_assert_uint_eq(lines_in_log(log, "stale remote read"), 2);
+	ck_assert_uint_eq(lines_in_log(log, "stale remote write"), 1);
+	ck_assert_uint_eq(lines_in_log(log, "stale local write"), 1);
+	unlink(log);
+	finish();
+}
+END_TEST
+
+START_TEST(a_stale_local_dmabuf_sends_the_old_bytes)
+{
+	begin(_i, (struct setup){.memory = GPU_DMABUF});
+	end_fill(&end, 8, 0, 100);
+	end_replace(&end);
+	end_fill(&end, 9, 0, 100);
+	must_succeed(IBV_WR_RDMA_WRITE, other.key, other.addr);
+	ck_assert(partner_holds(partner, 8, 0, 100));
+	ck_assert_uint_eq(softnic_stale_transfers(), 1);
+	finish();
+}
+END_TEST
+
+/* ---- dma-bufs ------------------------------------------------------------------------------- */
+
+static struct ibv_mr *import(int fd, uint64_t offset, size_t length, uint64_t iova)
+{
+	return ibv_reg_dmabuf_mr(end.pd, offset, length, iova, fd, IBV_ACCESS_LOCAL_WRITE);
+}
+
+/* How a transfer of 100 bytes at this I/O address to the other side ends. */
+static enum ibv_wc_status write_from(const struct ibv_mr *mr, uint64_t iova)
+{
+	ck_assert_int_eq(post_from(iova, IBV_WR_RDMA_WRITE, mr->lkey, other.key, other.addr, 100),
+			 0);
+	return end_wait(&end).status;
+}
+
+START_TEST(a_dmabuf_has_any_io_address)
+{
+	const uint64_t offset = 3 * 4096 + 8, iovas[] = {8, 4096 + 8};
+	struct ibv_mr *mr;
+
+	begin(0, (struct setup){.memory = GPU_DMABUF});
+	end_fill(&end, 4, offset, 5000);
+	mr = import(end.fd, offset, 5000, iovas[_i]);
+	ck_assert_ptr_nonnull(mr);
+	ck_assert_int_eq(write_from(mr, iovas[_i]), IBV_WC_SUCCESS);
+	ck_assert(partner_holds(partner, 4, 0, 100));
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	finish();
+}
+END_TEST
+
+/* As a GPU's own: it is reached by its address, and refused where that is other memory by now. */
+START_TEST(a_dmabuf_that_cannot_be_read_is_reached_by_its_address)
+{
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	CUdeviceptr before, live;
+	struct ibv_mr *mr;
+
+	begin(0, (struct setup){.memory = GPU});
+	ck_assert_int_eq(cuMemAlloc_v2(&before, 8192), CUDA_SUCCESS);
+	ck_assert_int_eq(cuMemAlloc_v2(&live, 8192), CUDA_SUCCESS);
+	ck_assert_uint_eq(live, before + 8192);
+	ck_assert_int_eq(cuMemsetD8_v2(live, 5, 100), CUDA_SUCCESS);
+	ck_assert_int_eq(cuMemFree_v2(before), CUDA_SUCCESS);
+	mr = import(fd, 0, 64 << 10, before);
+	ck_assert_ptr_nonnull(mr);
+	ck_assert_int_eq(write_from(mr, live), IBV_WC_SUCCESS);
+	ck_assert_uint_eq(partner_word(partner, 8), 0x0505050505050505);
+	ck_assert_int_eq(cuMemFree_v2(live), CUDA_SUCCESS);
+	ck_assert_int_eq(write_from(mr, live), IBV_WC_LOC_PROT_ERR);
+	ck_assert_uint_eq(softnic_stale_transfers(), 1);
+	ck_assert_int_eq(ibv_dereg_mr(mr), 0);
+	/* Not EOPNOTSUPP: other dma-bufs can be imported. */
+	ck_assert_ptr_null(import(fd, 0, 64 << 10, 4096));
+	ck_assert_int_eq(errno, EFAULT);
+	close(fd);
 	finish();
 }
 END_TEST
@@ -443,9 +623,15 @@ int main(void)
 	tcase_add_loop_test(tc, an_access_before_the_region_is_refused, 0, KINDS);
 	tcase_add_loop_test(tc, a_write_without_the_right_is_refused, 0, KINDS);
 	tcase_add_loop_test(tc, a_deregistered_key_is_refused, 0, KINDS);
-	tcase_add_loop_test(tc, a_stale_remote_registration_is_counted_and_named, 0, 4 * KINDS);
-	tcase_add_loop_test(tc, a_stale_local_registration_is_counted, 0, 2 * KINDS);
-	tcase_add_loop_test(tc, a_stale_receive_is_counted, 0, 2 * KINDS);
+	tcase_add_test(tc, keys_are_used_again_last_in_first_out);
+	tcase_add_loop_test(tc, a_key_that_is_used_again_has_the_new_region, 0, KINDS);
+	tcase_add_loop_test(tc, a_stale_remote_registration_is_counted_and_named, 0, 2 * KINDS);
+	tcase_add_loop_test(tc, a_stale_local_registration_is_counted, 0, KINDS);
+	tcase_add_loop_test(tc, a_stale_receive_is_counted, 0, KINDS);
+	tcase_add_loop_test(tc, a_stale_dmabuf_reaches_the_old_memory, 0, KINDS);
+	tcase_add_loop_test(tc, a_stale_local_dmabuf_sends_the_old_bytes, 0, KINDS);
+	tcase_add_loop_test(tc, a_dmabuf_has_any_io_address, 0, 2);
+	tcase_add_test(tc, a_dmabuf_that_cannot_be_read_is_reached_by_its_address);
 	tcase_add_loop_test(tc, unmapped_host_memory_is_an_error, 0, KINDS);
 	tcase_add_loop_test(tc, a_receiver_that_is_never_ready_is_given_up, 0, KINDS);
 	tcase_add_loop_test(tc, a_receive_that_is_too_small_is_an_error, 0, KINDS);

@@ -7,35 +7,16 @@
  */
 #include "stale.h"
 
-static struct entry entries[STALE_ENTRIES];
-
-static unsigned long long buffer_id_of(CUdeviceptr addr)
-{
-	unsigned long long id = 0;
-
-	cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, addr);
-	return id;
-}
+static struct cache cache = {.limit = 1024};
 
 static bool find(const struct road *road, CUdeviceptr addr, size_t length, struct keys *keys)
 {
-	struct entry *entry = stale_find(entries, addr, length);
-
-	if (entry && entry->buffer_id != buffer_id_of(addr)) {
-		stale_remove(entry);
-		entry = NULL;
-	}
-	if (!entry) {
-		entry = stale_add(entries, road, addr, length);
-		if (entry)
-			entry->buffer_id = buffer_id_of(addr);
-	}
-	return stale_give(entry, keys);
+	return stale_give(stale_find_checked(&cache, road, addr, length), keys);
 }
 
 static unsigned finish(void)
 {
-	return stale_remove_all(entries);
+	return stale_remove_all(&cache);
 }
 
 const struct middleware *stale_middleware(void)

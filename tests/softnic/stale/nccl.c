@@ -6,20 +6,20 @@
  */
 #include "stale.h"
 
-static struct entry entries[STALE_ENTRIES];
+static struct cache cache;
 
 /* Operations register the buffer at its first use, as NCCL does for a registered handle. */
 static bool find(const struct road *road, CUdeviceptr addr, size_t length, struct keys *keys)
 {
-	struct entry *entry = stale_find(entries, addr, length);
+	struct entry *entry = stale_find(&cache, addr, length);
 
-	return stale_give(entry ? entry : stale_add(entries, road, addr, length), keys);
+	return stale_give(entry ? entry : stale_add(&cache, road, addr, length), keys);
 }
 
 /* ncclCommDeregister, which comes after the free. */
 static unsigned finish(void)
 {
-	return stale_remove_all(entries);
+	return stale_remove_all(&cache);
 }
 
 const struct middleware *stale_middleware(void)

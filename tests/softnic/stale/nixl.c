@@ -6,21 +6,21 @@
  */
 #include "stale.h"
 
-static struct entry entries[STALE_ENTRIES];
+static struct cache cache;
 
 static bool find(const struct road *road, CUdeviceptr addr, size_t length, struct keys *keys)
 {
 	struct entry *entry = NULL;
 
-	for (unsigned i = 0; i < STALE_ENTRIES && !entry; i++)
-		if (entries[i].mr && entries[i].addr == addr)
-			entry = &entries[i];
-	return stale_give(entry ? entry : stale_add(entries, road, addr, length), keys);
+	for (unsigned i = 0; i < cache.count && !entry; i++)
+		if (cache.entries[i].addr == addr)
+			entry = &cache.entries[i];
+	return stale_give(entry ? entry : stale_add(&cache, road, addr, length), keys);
 }
 
 static unsigned finish(void)
 {
-	return stale_remove_all(entries);
+	return stale_remove_all(&cache);
 }
 
 const struct middleware *stale_middleware(void)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program mr|dmabuf: moves a buffer through the middleware's cache, frees it early, allocates
- * another one, which the driver puts at the same address, and moves that. Each line of the output
- * is a fact that check-stale asks for. Exit status 1: the test itself went wrong.
+ * program mr|dmabuf [BYTES [ROUNDS]]: moves a buffer through the middleware's cache, frees it
+ * early, allocates another one, which the driver puts at the same address, and moves that; and so
+ * on. Each line of the output is a fact that check-stale asks for. Exit status 1: the test itself
+ * went wrong.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,23 +11,16 @@
 
 #include "stale.h"
 
-#define PIECE  ((size_t)1 << 20)
 #define PIECES 4
-#define BYTES  (PIECES * PIECE)
+#define BLOCK  ((size_t)2 << 20) /* smaller allocations share one */
 
-static void must(CUresult result, const char *what)
-{
-	if (result == CUDA_SUCCESS)
-		return;
-	fprintf(stderr, "%s: %d\n", what, (int)result);
-	exit(1);
-}
+static size_t bytes = 4 << 20;
 
 static size_t free_memory(void)
 {
 	size_t left, all;
 
-	must(cuMemGetInfo_v2(&left, &all), "cuMemGetInfo");
+	stale_must(cuMemGetInfo_v2(&left, &all), "cuMemGetInfo");
 	return left;
 }
 
@@ -37,25 +31,36 @@ static uint8_t pattern(unsigned seed, size_t i)
 
 static CUdeviceptr allocate(unsigned seed)
 {
-	uint8_t *bytes = malloc(BYTES);
+	uint8_t *filling = malloc(bytes);
 	CUdeviceptr addr = 0;
 
-	if (!bytes)
+	if (!filling)
 		exit(1);
-	for (size_t i = 0; i < BYTES; i++)
-		bytes[i] = pattern(seed, i);
-	must(cuMemAlloc_v2(&addr, BYTES), "cuMemAlloc");
-	must(cuMemcpyHtoD_v2(addr, bytes, BYTES), "cuMemcpyHtoD");
-	free(bytes);
+	for (size_t i = 0; i < bytes; i++)
+		filling[i] = pattern(seed, i);
+	stale_must(cuMemAlloc_v2(&addr, bytes), "cuMemAlloc");
+	stale_must(cuMemcpyHtoD_v2(addr, filling, bytes), "cuMemcpyHtoD");
+	free(filling);
 	return addr;
 }
 
-static bool arrived(const struct card *card, unsigned seed, size_t offset, size_t length)
+static bool are_of(unsigned seed, const uint8_t *moved, size_t offset, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
-		if (card_bytes(card)[i] != pattern(seed, offset + i))
+		if (moved[i] != pattern(seed, offset + i))
 			return false;
 	return true;
+}
+
+/* Whose bytes were moved: those of this buffer, or of one that was freed? */
+static const char *judge(const uint8_t *moved, unsigned seed, size_t offset, size_t length)
+{
+	if (are_of(seed, moved, offset, length))
+		return "arrived";
+	while (--seed)
+		if (are_of(seed, moved, offset, length))
+			return "old bytes";
+	return "wrong bytes";
 }
 
 static const struct middleware *middleware;
@@ -66,7 +71,7 @@ static struct road road;
 static void move_all(const char *what, CUdeviceptr addr, unsigned seed, struct keys *keys,
 		     bool asks)
 {
-	size_t length = BYTES / middleware->pieces;
+	size_t length = bytes / middleware->pieces;
 
 	for (unsigned i = 0; i < middleware->pieces; i++) {
 		size_t offset = i * length;
@@ -77,46 +82,60 @@ static void move_all(const char *what, CUdeviceptr addr, unsigned seed, struct k
 			exit(1);
 		}
 		status = card_move(card, &keys[i], addr + offset, length, middleware->remote);
-		if (status == IBV_WC_SUCCESS)
-			printf("%s: %s\n", what,
-			       arrived(card, seed, offset, length) ? "arrived" : "wrong bytes");
-		else
-			printf("%s: %s\n", what, ibv_wc_status_str(status));
+		printf("%s: %s\n", what,
+		       status == IBV_WC_SUCCESS ? judge(card_bytes(card), seed, offset, length)
+						: ibv_wc_status_str(status));
 	}
+}
+
+/* Frees the buffer under its registration, and moves the next one. */
+static CUdeviceptr replace(CUdeviceptr addr, unsigned seed, struct keys *keys)
+{
+	size_t before = free_memory(), after;
+	CUdeviceptr again;
+
+	if (middleware->freed)
+		middleware->freed(addr, bytes);
+	stale_must(cuMemFree_v2(addr), "cuMemFree");
+	after = free_memory();
+	printf("came back: %s\n", after - before >= bytes ? "yes" : "no");
+
+	again = allocate(seed);
+	printf("same address: %s\n", again == addr ? "yes" : "no");
+	if (middleware->keeps_keys)
+		move_all("old keys", again, seed, keys, false);
+	move_all("second", again, seed, keys, true);
+	return again;
 }
 
 int main(int argc, char **argv)
 {
+	unsigned long rounds = argc > 3 ? strtoul(argv[3], NULL, 0) : 1;
 	struct keys keys[PIECES];
 	CUcontext context;
-	CUdeviceptr addr, again;
-	size_t before, after;
+	CUdeviceptr addr, neighbour = 0;
 
-	if (argc != 2 || (strcmp(argv[1], "mr") && strcmp(argv[1], "dmabuf")))
+	if (argc < 2 || argc > 4 || (strcmp(argv[1], "mr") && strcmp(argv[1], "dmabuf")))
 		return 2;
+	if (argc > 2)
+		bytes = strtoul(argv[2], NULL, 0);
 	middleware = stale_middleware();
-	must(cuInit(0), "cuInit");
-	must(cuCtxCreate_v2(&context, 0, 0), "cuCtxCreate");
-	card = card_open(BYTES);
+	stale_must(cuInit(0), "cuInit");
+	stale_must(cuCtxCreate_v2(&context, 0, 0), "cuCtxCreate");
+	card = card_open(bytes);
 	road = (struct road){card_pd(card), !strcmp(argv[1], "dmabuf")};
 
+	if (bytes < BLOCK)
+		stale_must(cuMemAlloc_v2(&neighbour, bytes), "cuMemAlloc");
 	addr = allocate(1);
 	move_all("first", addr, 1, keys, true);
-	before = free_memory();
-	if (middleware->freed)
-		middleware->freed(addr, BYTES);
-	must(cuMemFree_v2(addr), "cuMemFree");
-	after = free_memory();
-	printf("came back: %s\n", after - before >= BYTES ? "yes" : "no");
-
-	again = allocate(2);
-	printf("same address: %s\n", again == addr ? "yes" : "no");
-	if (middleware->keeps_keys)
-		move_all("old keys", again, 2, keys, false);
-	move_all("second", again, 2, keys, true);
+	for (unsigned seed = 2; seed < rounds + 2; seed++)
+		addr = replace(addr, seed, keys);
 
 	printf("deregistration errors: %u\n", middleware->finish());
-	must(cuMemFree_v2(again), "cuMemFree");
+	stale_must(cuMemFree_v2(addr), "cuMemFree");
+	if (neighbour)
+		stale_must(cuMemFree_v2(neighbour), "cuMemFree");
 	card_close(card);
 	return 0;
 }

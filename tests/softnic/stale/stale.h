@@ -10,7 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <unistd.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <infiniband/verbs.h>
 
@@ -45,83 +46,44 @@ struct middleware {
 };
 __attribute__((visibility("default"))) const struct middleware *stale_middleware(void);
 
-/* ---- what the libraries share --------------------------------------------------------------- */
+static inline void stale_must(CUresult result, const char *what)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	fprintf(stderr, "%s: %d\n", what, (int)result);
+	exit(1);
+}
+
+/* ---- cache.c: what the libraries share ------------------------------------------------------ */
 
 #define STALE_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 
-/* By the address, or by a dma-buf of its own, which is closed right after the import. */
-static inline struct ibv_mr *stale_register(const struct road *road, CUdeviceptr addr,
-					    size_t length)
-{
-	struct ibv_mr *mr;
-	int fd;
-
-	if (!road->dmabuf)
-		return ibv_reg_mr(road->pd, (void *)(uintptr_t)addr, length, STALE_ACCESS);
-	if (cuMemGetHandleForAddressRange(&fd, addr, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-					  0) != CUDA_SUCCESS)
-		return NULL;
-	mr = ibv_reg_dmabuf_mr(road->pd, 0, length, addr, fd, STALE_ACCESS);
-	close(fd);
-	return mr;
-}
-
-#define STALE_ENTRIES 16
-
-/* An entry of a cache. */
 struct entry {
-	struct ibv_mr *mr; /* NULL: free */
+	struct ibv_mr *mr;
 	CUdeviceptr addr;
 	size_t length;
 	unsigned long long buffer_id;
 	bool invalid;
 };
 
-static inline struct entry *stale_find(struct entry *entries, CUdeviceptr addr, size_t length)
-{
-	for (struct entry *entry = entries; entry < entries + STALE_ENTRIES; entry++)
-		if (entry->mr && addr >= entry->addr &&
-		    addr + length <= entry->addr + entry->length)
-			return entry;
-	return NULL;
-}
+/* Entries are in no order, except where there is a limit: then the least recently used is first. */
+struct cache {
+	unsigned limit; /* 0: none */
+	unsigned count, capacity;
+	struct entry *entries;
+};
 
-static inline struct entry *stale_add(struct entry *entries, const struct road *road,
-				      CUdeviceptr addr, size_t length)
-{
-	for (struct entry *entry = entries; entry < entries + STALE_ENTRIES; entry++)
-		if (!entry->mr) {
-			*entry = (struct entry){stale_register(road, addr, length), addr, length, 0,
-						false};
-			return entry->mr ? entry : NULL;
-		}
-	return NULL;
-}
-
-/* The number of errors. */
-static inline unsigned stale_remove(struct entry *entry)
-{
-	struct ibv_mr *mr = entry->mr;
-
-	entry->mr = NULL;
-	return mr && ibv_dereg_mr(mr) != 0;
-}
-
-static inline unsigned stale_remove_all(struct entry *entries)
-{
-	unsigned errors = 0;
-
-	for (unsigned i = 0; i < STALE_ENTRIES; i++)
-		errors += stale_remove(&entries[i]);
-	return errors;
-}
-
-static inline bool stale_give(const struct entry *entry, struct keys *keys)
-{
-	if (entry)
-		*keys = (struct keys){entry->mr->lkey, entry->mr->rkey};
-	return entry;
-}
+struct entry *stale_find(struct cache *cache, CUdeviceptr addr, size_t length);
+struct entry *stale_add(struct cache *cache, const struct road *road, CUdeviceptr addr,
+			size_t length);
+/* The entry, or a new one; one whose memory was freed is removed, as its buffer id tells. */
+struct entry *stale_find_checked(struct cache *cache, const struct road *road, CUdeviceptr addr,
+				 size_t length);
+/* Both: the number of errors. */
+unsigned stale_remove(struct cache *cache, struct entry *entry);
+unsigned stale_remove_all(struct cache *cache);
+/* Is there an entry? */
+bool stale_give(const struct entry *entry, struct keys *keys);
 
 /* ---- card.c --------------------------------------------------------------------------------- */
 

@@ -7,13 +7,13 @@
  */
 #include "stale.h"
 
-static struct entry entries[STALE_ENTRIES];
+static struct cache cache;
 
 static void process_queue(void)
 {
-	for (unsigned i = 0; i < STALE_ENTRIES; i++)
-		if (entries[i].mr && entries[i].invalid)
-			stale_remove(&entries[i]);
+	for (unsigned i = cache.count; i--;)
+		if (cache.entries[i].invalid)
+			stale_remove(&cache, &cache.entries[i]);
 }
 
 static bool find(const struct road *road, CUdeviceptr addr, size_t length, struct keys *keys)
@@ -21,21 +21,23 @@ static bool find(const struct road *road, CUdeviceptr addr, size_t length, struc
 	struct entry *entry;
 
 	process_queue();
-	entry = stale_find(entries, addr, length);
-	return stale_give(entry ? entry : stale_add(entries, road, addr, length), keys);
+	entry = stale_find(&cache, addr, length);
+	return stale_give(entry ? entry : stale_add(&cache, road, addr, length), keys);
 }
 
 static void freed(CUdeviceptr addr, size_t length)
 {
-	for (unsigned i = 0; i < STALE_ENTRIES; i++)
-		if (entries[i].mr && entries[i].addr < addr + length &&
-		    addr < entries[i].addr + entries[i].length)
-			entries[i].invalid = true;
+	for (unsigned i = 0; i < cache.count; i++) {
+		struct entry *entry = &cache.entries[i];
+
+		if (entry->addr < addr + length && addr < entry->addr + entry->length)
+			entry->invalid = true;
+	}
 }
 
 static unsigned finish(void)
 {
-	return stale_remove_all(entries);
+	return stale_remove_all(&cache);
 }
 
 const struct middleware *stale_middleware(void)

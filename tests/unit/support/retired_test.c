@@ -54,6 +54,7 @@ void retired_begin(void)
 
 	sim_begin();
 	pdn_free_is_sure = is_sure;
+	pdn_allocation_waits_ns = pdn_retiring_waits_ns = PATIENCE_NS;
 	start_cuda();
 	consumer = pindown_consumer_add(&card, sizeof(card));
 	ck_assert_int_gt(consumer, 0);
@@ -79,9 +80,11 @@ TCase *retired_case(Suite *suite, const char *name)
 
 CUdeviceptr program_alloc(uint64_t size)
 {
+	bool gated = pdn_retired_allocates();
 	CUdeviceptr p = alloc(size);
 
-	pdn_retired_give_back();
+	if (gated)
+		pdn_retired_allocated();
 	return p;
 }
 

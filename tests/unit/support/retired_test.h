@@ -23,7 +23,7 @@ extern void (*on_end)(const struct registration *ended);
 TCase *retired_case(Suite *suite, const char *name);
 void retired_begin(void);
 
-/* As the program does: an allocation gives back what may go. */
+/* As the program does, with what hook/ does around the calls. */
 CUdeviceptr program_alloc(uint64_t size);
 CUresult program_free(CUdeviceptr p);
 

@@ -108,10 +108,11 @@ void pdn_held_report(const struct pindown_region *region, const struct pdn_held_
 			pdn_trace_held(region, held->of[i].name, held->of[i].count);
 	if (reason == PINDOWN_REASON_FLUSHED)
 		return;
-	/* With ENDS_HELD, only what never ends so is kept. Else it may be that it ends later. */
+	/* With ENDS_HELD, only what never ends so is kept. Relaxed: this thread has set that. */
 	if (pdn_config()->held == PDN_HELD_WARN)
 		warn_of_held(region, held, made_at);
 	else if (pdn_config()->held == PDN_HELD_RETIRE &&
-		 (region->flags & PDN_REGION_ENDS_HELD || !pdn_retire_is_pending(region)))
+		 (__atomic_load_n(&region->flags, __ATOMIC_RELAXED) & PDN_REGION_ENDS_HELD ||
+		  !pdn_retire_is_pending(region)))
 		count_unprotected(region, held, made_at);
 }

@@ -351,6 +351,23 @@ START_TEST(a_destroy_callback_ends_its_thread)
 }
 END_TEST
 
+/* Behind the driver's free, when the block is reserved. Others do not wait for the thread. */
+START_TEST(a_destroy_callback_of_a_small_one_ends_its_thread)
+{
+	pindown_object *object;
+
+	pindown_detach(retire(MIB(4)).object);
+	victim = program_alloc(KIB(64));
+	object = hold(victim);
+	on_end = quit;
+	ck_assert_ptr_null(let_a_thread_free());
+	ck_assert_uint_eq(pdn_retired_pending, 0);
+	pindown_detach(object);
+	pindown_detach(retire(MIB(4)).object);
+	OK(program_free(program_alloc(MIB(4))));
+}
+END_TEST
+
 /* The region that it was told of stays pinned, and so does its memory. */
 START_TEST(a_subscriber_ends_its_thread)
 {
@@ -408,6 +425,7 @@ int main(void)
 	tcase_add_test(tc, a_thread_is_cancelled_in_a_destroy_callback);
 	tc = suite_case(suite, "threads that end", retired_begin, NULL);
 	tcase_add_test(tc, a_destroy_callback_ends_its_thread);
+	tcase_add_test(tc, a_destroy_callback_of_a_small_one_ends_its_thread);
 	tcase_add_test(tc, a_subscriber_ends_its_thread);
 	return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include "tests/unit/support/retired_test.h"
 
 static int consumer;
+static struct registration *registrations; /* all, so that none is lost */
 void (*on_end)(const struct registration *ended);
 
 static uint64_t id_at(CUdeviceptr p)
@@ -21,6 +22,7 @@ static int create(const struct pindown_object_request *what, void **data, void *
 	(void)arg;
 	made->base = pindown_region_base(what->region);
 	made->id = pindown_region_buffer_id(what->region);
+	made->older = __atomic_exchange_n(&registrations, made, __ATOMIC_SEQ_CST);
 	*data = made;
 	return 0;
 }

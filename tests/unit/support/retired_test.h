@@ -9,8 +9,9 @@
 #include "cache/retired.h"
 #include "tests/unit/support/sim_test.h"
 
-/* What the card knows of a registration. It stays when it has ended. */
+/* What the card knows of a registration. It is never freed, so that a test can look at it. */
 struct registration {
+	struct registration *older;
 	uint64_t base, id; /* of the memory */
 	unsigned ended;	   /* times; atomic */
 	bool in_time;	   /* it ended while its memory was still there */

@@ -263,26 +263,28 @@ START_TEST(more_blocks_than_are_remembered)
 }
 END_TEST
 
-/* The region's record may be another one's by then, which has nothing to do with the block. */
+/* The region's record is another one's by then, which is kept, too, but for another block. */
 START_TEST(a_kept_one_that_was_dropped_is_not_taken_for_another)
 {
-	CUdeviceptr p = program_alloc(MIB(1)), q = program_alloc(MIB(1)), r, s;
+	CUdeviceptr p = program_alloc(MIB(1)), q = program_alloc(MIB(1));
+	CUdeviceptr r = program_alloc(MIB(1)), s = program_alloc(MIB(1));
 	pindown_object *object = hold(p), *second = hold(q), *other;
+	const pindown_region *region = pindown_object_region(object);
 	struct registration *others;
 
 	OK(program_free(p));
 	pindown_detach(object);
-	r = program_alloc(KIB(512)); /* in the same block, or in another one */
-	s = program_alloc(KIB(512));
-	other = hold(s);
+	other = hold(r);
+	ck_assert_ptr_eq(pindown_object_region(other), region);
 	others = registration_of(other);
 	OK(program_free(r));
-	OK(program_free(q));
+	OK(program_free(q)); /* the last one in the first block */
+	ck_assert_uint_eq(stats().retired_ranges, 1);
 	ck_assert_uint_eq(others->ended, 0);
 	pindown_detach(second);
 	pindown_detach(other);
-	OK(program_free(s));
 	ck_assert_uint_eq(others->ended, 1);
+	OK(program_free(s));
 }
 END_TEST
 

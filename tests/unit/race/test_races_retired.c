@@ -209,6 +209,35 @@ START_TEST(a_fork_just_then)
 }
 END_TEST
 
+static void cancel_here(void)
+{
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+}
+
+static void *free_and_end(void *unused)
+{
+	OK(cuCtxSetCurrent(current));
+	OK(program_free(p));
+	pthread_testcancel();
+	return unused;
+}
+
+START_TEST(a_thread_is_cancelled_just_then)
+{
+	pthread_t thread;
+
+	first = hold_first(sizes[_i]);
+	before_reserving = cancel_here;
+	ck_assert_int_eq(pthread_create(&thread, NULL, free_and_end, NULL), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	ck_assert(is_reserved(p & -MIB(2), MIB(2)));
+	pindown_detach(first);
+}
+END_TEST
+
 /* ---- allocations and frees take turns ---- */
 
 static void alloc_in_turn(void *unused)
@@ -511,6 +540,7 @@ int main(void)
 	tcase_add_test(tc, another_thread_gets_a_part_of_the_block);
 	tcase_add_loop_test(tc, the_registration_is_dropped_just_then, 0, 2);
 	tcase_add_loop_test(tc, a_fork_just_then, 0, 2);
+	tcase_add_loop_test(tc, a_thread_is_cancelled_just_then, 0, 2);
 	tc = retired_case(suite, "turns");
 	tcase_add_test(tc, an_allocation_waits_for_the_reservation);
 	tcase_add_test(tc, a_free_waits_for_an_allocation);

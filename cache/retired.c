@@ -20,18 +20,12 @@
 #define WAITING 64u
 #define AT_ONCE 4 /* ranges that one call of the program gives back */
 
-/*
- * How long an allocation waits for a free that retires its address, and the free for allocations:
- * see pdn_retired_allocates(). The driver's free may wait for kernels, so the first is short.
- */
-#define ALLOCATION_WAITS_NS 20000000u
-#define FREE_WAITS_NS	    200000000u
-
 PDN_WEAK_EVENT(address_retired, (uint32_t region));
 PDN_WEAK_EVENT(address_not_retired, (uint32_t region));
 
 uint32_t pdn_retired_most = 4096;
 uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
+uint64_t pdn_allocation_waits_ns = 20000000, pdn_retiring_waits_ns = 200000000;
 uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
 uint64_t pdn_retired_bytes;
 
@@ -204,7 +198,7 @@ bool __attribute__((cold)) pdn_retired_allocates_some(void)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
-	uint64_t deadline = pdn_deadline(ALLOCATION_WAITS_NS);
+	uint64_t deadline = pdn_deadline(pdn_allocation_waits_ns);
 
 	pdn_lock();
 	while (!window_is_slow && (window || (windows_wanted && window_is_next)))
@@ -234,7 +228,7 @@ void __attribute__((cold)) pdn_retired_allocated(void)
 bool __attribute__((cold)) pdn_retired_begins_window(uint64_t addr)
 {
 	PDN_UNCANCELLED;
-	uint64_t deadline = pdn_deadline(FREE_WAITS_NS);
+	uint64_t deadline = pdn_deadline(pdn_retiring_waits_ns);
 	bool mine, in_time = true;
 
 	pdn_lock();

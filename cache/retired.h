@@ -35,6 +35,13 @@
 extern PDN_HIDDEN uint32_t pdn_retired_most;
 extern PDN_HIDDEN uint64_t pdn_retired_most_bytes;
 
+/*
+ * How long an allocation waits for a free that retires its address, and the free for allocations:
+ * see pdn_retired_allocates(). The driver's free may wait for kernels, so the first is short. Tests
+ * have longer times.
+ */
+extern PDN_HIDDEN uint64_t pdn_allocation_waits_ns, pdn_retiring_waits_ns;
+
 /* Ranges by state; bytes of those reserved. Changed under the lock. */
 extern PDN_HIDDEN uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
 extern PDN_HIDDEN uint64_t pdn_retired_bytes;

@@ -84,7 +84,13 @@ static void count_unprotected(const struct pindown_region *region,
 
 static void not_retired(uint32_t region)
 {
-	count_unprotected(&pdn_regions[region], &(struct pdn_held_objects){.all = 1}, 0);
+	bool held;
+
+	pdn_lock();
+	held = pdn_objects_hold(region);
+	pdn_unlock();
+	if (held)
+		count_unprotected(&pdn_regions[region], &(struct pdn_held_objects){.all = 1}, 0);
 }
 
 PDN_NOTIFIED(address_not_retired, not_retired);

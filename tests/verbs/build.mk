@@ -33,7 +33,7 @@ CHECK_WITH += $(VERBS_LIB) $(verbs_old) $(MLX5_LIB)
 # Tests of the wrappers, with the Check library. They preload libpindown.so themselves.
 VERBS_TESTS := test_verbs test_verbs_dmabuf test_verbs_dmabuf_left test_verbs_flags \
 	test_verbs_ends test_verbs_rereg test_verbs_threads test_verbs_mapping test_verbs_mlx5 \
-	test_verbs_umem test_verbs_segment test_verbs_windows test_verbs_retire \
+	test_verbs_umem test_verbs_segment test_verbs_windows test_verbs_retire test_verbs_kept \
 	test_verbs_retire_rare test_verbs_stale
 VERBS_TESTS_BIN := $(VERBS_TESTS:%=$(verbs_bin)/%)
 CHECK_UNIT += $(VERBS_TESTS_BIN)
@@ -45,7 +45,8 @@ $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes $(verbs_bin)/test_verbs_parts: 
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) \
 		-Wl,-rpath,'$$ORIGIN/../sim:$$ORIGIN:$$ORIGIN/..' $(CHECK_LIBS) -ldl -lpthread
-$(addprefix $(verbs_bin)/test_verbs_,dmabuf dmabuf_left retire): $(verbs_obj)/dmabuf_test.c.o
+$(addprefix $(verbs_bin)/test_verbs_,dmabuf dmabuf_left retire kept): $(verbs_obj)/dmabuf_test.c.o
+$(addprefix $(verbs_bin)/test_verbs_,retire kept): $(verbs_obj)/retire_test.c.o
 
 # One program with a name for each configuration.
 VERBS_MODES := $(addprefix $(verbs_bin)/test_verbs_,exact off revoke none few keep)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Threads that allocate, register, send and free by chance, through a cache by address of their own
- * as middleware has it, which hears of no free. What the card sends by a registration that the cache
- * finds is compared with what is in the memory. STRESS_SEED repeats the choices of a run.
+ * as middleware has it, which hears of no free. What the card sends by a registration that the
+ * cache finds is compared with what is in the memory. STRESS_SEED repeats the choices of a run.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>

@@ -91,8 +91,8 @@ START_TEST(held_registrations_keep_their_windows)
 END_TEST
 
 /*
- * Otherwise all end with the memory, as one range, which goes back with the last of them. One window
- * has no held registration, and comes before, between or after the others.
+ * Otherwise all end with the memory, as one range, which goes back with the last of them. One
+ * window has no held registration, and comes before, between or after the others.
  */
 START_TEST(windows_of_an_allocation_are_one_range)
 {

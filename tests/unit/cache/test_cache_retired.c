@@ -263,26 +263,28 @@ START_TEST(more_blocks_than_are_remembered)
 }
 END_TEST
 
-/* The region's record may be another one's by then, which has nothing to do with the block. */
+/* The region's record is another one's by then, which is kept, too, but for another block. */
 START_TEST(a_kept_one_that_was_dropped_is_not_taken_for_another)
 {
-	CUdeviceptr p = program_alloc(MIB(1)), q = program_alloc(MIB(1)), r, s;
+	CUdeviceptr p = program_alloc(MIB(1)), q = program_alloc(MIB(1));
+	CUdeviceptr r = program_alloc(MIB(1)), s = program_alloc(MIB(1));
 	pindown_object *object = hold(p), *second = hold(q), *other;
+	const pindown_region *region = pindown_object_region(object);
 	struct registration *others;
 
 	OK(program_free(p));
 	pindown_detach(object);
-	r = program_alloc(KIB(512)); /* in the same block, or in another one */
-	s = program_alloc(KIB(512));
-	other = hold(s);
+	other = hold(r);
+	ck_assert_ptr_eq(pindown_object_region(other), region);
 	others = registration_of(other);
 	OK(program_free(r));
-	OK(program_free(q));
+	OK(program_free(q)); /* the last one in the first block */
+	ck_assert_uint_eq(stats().retired_ranges, 1);
 	ck_assert_uint_eq(others->ended, 0);
 	pindown_detach(second);
 	pindown_detach(other);
-	OK(program_free(s));
 	ck_assert_uint_eq(others->ended, 1);
+	OK(program_free(s));
 }
 END_TEST
 
@@ -351,6 +353,23 @@ START_TEST(a_destroy_callback_ends_its_thread)
 }
 END_TEST
 
+/* Behind the driver's free, when the block is reserved. Others do not wait for the thread. */
+START_TEST(a_destroy_callback_of_a_small_one_ends_its_thread)
+{
+	pindown_object *object;
+
+	pindown_detach(retire(MIB(4)).object);
+	victim = program_alloc(KIB(64));
+	object = hold(victim);
+	on_end = quit;
+	ck_assert_ptr_null(let_a_thread_free());
+	ck_assert_uint_eq(pdn_retired_pending, 0);
+	pindown_detach(object);
+	pindown_detach(retire(MIB(4)).object);
+	OK(program_free(program_alloc(MIB(4))));
+}
+END_TEST
+
 /* The region that it was told of stays pinned, and so does its memory. */
 START_TEST(a_subscriber_ends_its_thread)
 {
@@ -408,6 +427,7 @@ int main(void)
 	tcase_add_test(tc, a_thread_is_cancelled_in_a_destroy_callback);
 	tc = suite_case(suite, "threads that end", retired_begin, NULL);
 	tcase_add_test(tc, a_destroy_callback_ends_its_thread);
+	tcase_add_test(tc, a_destroy_callback_of_a_small_one_ends_its_thread);
 	tcase_add_test(tc, a_subscriber_ends_its_thread);
 	return run_suite(suite);
 }

@@ -61,11 +61,12 @@ static pindown_object *hold_first(uint64_t size)
 	return object;
 }
 
+/* By a call that does not take turns with frees, as those of a pool. */
 static void alloc_the_same(void *unused)
 {
 	(void)unused;
 	OK(cuCtxSetCurrent(current));
-	q = program_alloc(MIB(4));
+	q = alloc(MIB(4));
 }
 
 static void another_allocates(void)
@@ -133,7 +134,7 @@ static void alloc_a_neighbour(void *unused)
 {
 	(void)unused;
 	OK(cuCtxSetCurrent(current));
-	q = program_alloc(KIB(64));
+	q = alloc(KIB(64));
 }
 
 static void another_allocates_there(void)
@@ -205,6 +206,134 @@ START_TEST(a_fork_just_then)
 	ck_assert_uint_eq(stats().retired_ranges, 1);
 	ck_assert(is_reserved(p & -MIB(2), MIB(2)));
 	pindown_detach(first);
+}
+END_TEST
+
+static void cancel_here(void)
+{
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+}
+
+static void *free_and_end(void *unused)
+{
+	OK(cuCtxSetCurrent(current));
+	OK(program_free(p));
+	pthread_testcancel();
+	return unused;
+}
+
+START_TEST(a_thread_is_cancelled_just_then)
+{
+	pthread_t thread;
+
+	first = hold_first(sizes[_i]);
+	before_reserving = cancel_here;
+	ck_assert_int_eq(pthread_create(&thread, NULL, free_and_end, NULL), 0);
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	ck_assert(is_reserved(p & -MIB(2), MIB(2)));
+	pindown_detach(first);
+}
+END_TEST
+
+/* ---- allocations and frees take turns ---- */
+
+static void alloc_in_turn(void *unused)
+{
+	(void)unused;
+	OK(cuCtxSetCurrent(current));
+	q = program_alloc(MIB(4));
+}
+
+static void another_waits(void)
+{
+	worker_start(&worker, alloc_in_turn, NULL);
+	worker_wait_idle(&worker);
+	ck_assert(!worker_is_done(&worker));
+}
+
+static void some_was_retired_before(void)
+{
+	pindown_detach(retire(MIB(4)).object);
+	OK(program_free(program_alloc(MIB(2))));
+}
+
+START_TEST(an_allocation_waits_for_the_reservation)
+{
+	some_was_retired_before();
+	first = hold_first(MIB(4));
+	before_reserving = another_waits;
+	OK(program_free(p));
+	worker_join(&worker);
+	ck_assert_uint_ne(q, p);
+	ck_assert_uint_eq(stats().escapes, 0);
+	ck_assert(is_reserved(p, MIB(4)));
+	pindown_detach(first);
+	OK(program_free(q));
+}
+END_TEST
+
+static void free_first(void *unused)
+{
+	(void)unused;
+	OK(cuCtxSetCurrent(current));
+	OK(program_free(p));
+}
+
+START_TEST(a_free_waits_for_an_allocation)
+{
+	some_was_retired_before();
+	first = hold_first(MIB(4));
+	ck_assert(pdn_retired_allocates());
+	worker_start(&worker, free_first, NULL);
+	worker_wait_idle(&worker);
+	ck_assert(!worker_is_done(&worker));
+	ck_assert_uint_eq(sim_calls("cuMemFree_v2"), 2);
+	q = alloc(MIB(4));
+	pdn_retired_allocated();
+	worker_join(&worker);
+	ck_assert_uint_ne(q, p);
+	ck_assert_uint_eq(stats().escapes, 0);
+	pindown_detach(first);
+	OK(program_free(q));
+}
+END_TEST
+
+static void another_waits_in_vain(void)
+{
+	pdn_allocation_waits_ns = 1;
+	in_other_thread(alloc_in_turn, NULL);
+	pdn_allocation_waits_ns = PATIENCE_NS;
+	in_other_thread(alloc_in_turn, NULL); /* not again */
+}
+
+/* The driver's free may take long. What is late has escaped, and that is counted. */
+START_TEST(an_allocation_does_not_wait_for_ever)
+{
+	some_was_retired_before();
+	first = hold_first(MIB(4));
+	before_reserving = another_waits_in_vain;
+	OK(program_free(p));
+	ck_assert_uint_eq(stats().escapes, 1);
+	pindown_detach(first);
+}
+END_TEST
+
+START_TEST(a_free_does_not_wait_for_ever)
+{
+	some_was_retired_before();
+	first = hold_first(MIB(4));
+	ck_assert(pdn_retired_allocates());
+	pdn_retiring_waits_ns = 1;
+	OK(program_free(p));
+	ck_assert(is_reserved(p, MIB(4)));
+	pdn_retiring_waits_ns = PATIENCE_NS;
+	pindown_detach(first);
+	pindown_detach(retire(MIB(4)).object); /* nobody waits for that allocation again */
+	pdn_retired_allocated();	       /* it comes late */
+	pindown_detach(retire(MIB(4)).object);
 }
 END_TEST
 
@@ -411,6 +540,12 @@ int main(void)
 	tcase_add_test(tc, another_thread_gets_a_part_of_the_block);
 	tcase_add_loop_test(tc, the_registration_is_dropped_just_then, 0, 2);
 	tcase_add_loop_test(tc, a_fork_just_then, 0, 2);
+	tcase_add_loop_test(tc, a_thread_is_cancelled_just_then, 0, 2);
+	tc = retired_case(suite, "turns");
+	tcase_add_test(tc, an_allocation_waits_for_the_reservation);
+	tcase_add_test(tc, a_free_waits_for_an_allocation);
+	tcase_add_test(tc, an_allocation_does_not_wait_for_ever);
+	tcase_add_test(tc, a_free_does_not_wait_for_ever);
 	tc = retired_case(suite, "random");
 	tcase_add_test(tc, threads_with_a_cache_by_address);
 	return run_suite(suite);

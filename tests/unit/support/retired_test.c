@@ -4,6 +4,7 @@
 #include "tests/unit/support/retired_test.h"
 
 static int consumer;
+static struct registration *registrations; /* all, so that none is lost */
 void (*on_end)(const struct registration *ended);
 
 static uint64_t id_at(CUdeviceptr p)
@@ -21,6 +22,7 @@ static int create(const struct pindown_object_request *what, void **data, void *
 	(void)arg;
 	made->base = pindown_region_base(what->region);
 	made->id = pindown_region_buffer_id(what->region);
+	made->older = __atomic_exchange_n(&registrations, made, __ATOMIC_SEQ_CST);
 	*data = made;
 	return 0;
 }
@@ -55,6 +57,7 @@ void retired_begin(void)
 
 	sim_begin();
 	pdn_free_is_sure = is_sure;
+	pdn_allocation_waits_ns = pdn_retiring_waits_ns = PATIENCE_NS;
 	start_cuda();
 	consumer = pindown_consumer_add(&card, sizeof(card));
 	ck_assert_int_gt(consumer, 0);
@@ -80,9 +83,11 @@ TCase *retired_case(Suite *suite, const char *name)
 
 CUdeviceptr program_alloc(uint64_t size)
 {
+	bool gated = pdn_retired_allocates();
 	CUdeviceptr p = alloc(size);
 
-	pdn_retired_give_back();
+	if (gated)
+		pdn_retired_allocated();
 	return p;
 }
 

@@ -9,8 +9,9 @@
 #include "cache/retired.h"
 #include "tests/unit/support/sim_test.h"
 
-/* What the card knows of a registration. It stays when it has ended. */
+/* What the card knows of a registration. It is never freed, so that a test can look at it. */
 struct registration {
+	struct registration *older;
 	uint64_t base, id; /* of the memory */
 	unsigned ended;	   /* times; atomic */
 	bool in_time;	   /* it ended while its memory was still there */
@@ -23,7 +24,7 @@ extern void (*on_end)(const struct registration *ended);
 TCase *retired_case(Suite *suite, const char *name);
 void retired_begin(void);
 
-/* As the program does: an allocation gives back what may go. */
+/* As the program does, with what hook/ does around the calls. */
 CUdeviceptr program_alloc(uint64_t size);
 CUresult program_free(CUdeviceptr p);
 

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of PINDOWN_HELD=retire share: memory with a registration, and what became of them. */
+#ifndef RETIRE_TEST_H
+#define RETIRE_TEST_H
+
+#include "dmabuf_test.h"
+
+extern struct ibv_mr *mr; /* of p */
+void begin_with(size_t size);
+
+/* Does the driver refuse this address to others? Asked behind pindown's back. */
+bool is_reserved(CUdeviceptr at, size_t size);
+
+/* Nothing of what the program has freed is kept; so many ranges are retired. */
+void all_ended(unsigned ranges, uint64_t bytes);
+
+/* A registration is kept, the address is not, and that is counted. */
+void is_kept(void);
+
+/* It has ended already: nobody is asked for anything. */
+void drop_ended(struct ibv_mr *ended);
+
+void drop_kept(struct ibv_mr *kept);
+
+#endif

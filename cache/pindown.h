@@ -253,12 +253,12 @@ int pindown_unsubscribe(int id);
  * with the region:
  *
  *   the memory ends     idle objects are destroyed before the free returns. For held ones see
- *                       PINDOWN_HELD in pindown(7). keep: the object and the pin stay until the
- *                       last pindown_detach(), and their bytes are counted. warn: the same, and
- *                       a line on stderr for each region. revoke: the object is destroyed at
- *                       once, with `in_use` set, and the memory is unpinned before the free
- *                       returns; for memory that is freed in stream order, when the driver hands
- *                       it out again
+ *                       PINDOWN_HELD in pindown(7). retire, the default, and keep: the object and
+ *                       the pin stay until the last pindown_detach(), and their bytes are counted
+ *                       (retire ends held objects of the verbs only). warn: the same, and a line
+ *                       on stderr for each region. revoke: the object is destroyed at once, with
+ *                       `in_use` set, and the memory is unpinned before the free returns; for
+ *                       memory that is freed in stream order, when the driver hands it out again
  *   eviction, flush     objects of idle regions are destroyed; a held object keeps its region
  *   the owner ends      pindown_end_owner()
  *   the consumer ends   pindown_consumer_remove()

@@ -23,7 +23,7 @@ void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held);
 
 /*
  * Lock not held; the calling thread has ended the region. Writes the counts to the trace, and
- * prints a line if PINDOWN_HELD=warn asks for one. made_at: pdn_objects_name_holders().
+ * prints a line if PINDOWN_HELD asks for one. made_at: pdn_objects_name_holders().
  */
 void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
 		     uint64_t made_at);

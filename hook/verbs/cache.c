@@ -2,9 +2,10 @@
 /*
  * The network card's registrations of GPU memory. There is one for each region, protection domain,
  * access and distance between addresses and iovas, made with ibv_reg_dmabuf_mr from the region's
- * dma-buf. They are consumer objects of the cache (pindown.h): found again at the next ibv_reg_mr,
- * and deregistered before the memory ends, before the region is unpinned for another reason, and
- * before the protection domain or the device ends. Registrations by dma-bufs that the program has
+ * dma-buf. They are consumer objects of the cache (pindown.h): found again at the next ibv_reg_mr.
+ * Idle ones are deregistered before the memory ends, before the region is unpinned for another
+ * reason, and before the protection domain or the device ends. PINDOWN_HELD decides about those
+ * that the program holds when it frees the memory. Registrations by dma-bufs that the program has
  * exported itself, and umems, are objects of the same consumer: dmabuf.c, umem.c.
  *
  * Requests that a card refuses for good are remembered: limits.c.

@@ -98,11 +98,12 @@ void registrations_match(struct holders *holders, const struct reader *reader,
 void registrations_print(const struct holders *holders, const struct reader *reader, unsigned max);
 
 /*
- * Whether an event ends a registration that the free of its memory had kept: its block is retired.
- * Then it does not count as held (first: nor does the region).
+ * Whether an event ends a registration that the free of its memory had kept, as its block is
+ * retired.
  */
-void holders_cured(struct holders *holders, const struct event *event, bool first);
 bool registrations_cured(struct holders *holders, const struct event *event);
+/* Then it does not count as held; nor, with its first one, does the region. */
+void holders_cured(struct holders *holders, const struct event *event, bool first);
 
 /* What the report says of retired addresses, in all its forms; a line is left out if it is 0. */
 enum { RETIRED_ANSWERS = 4 };

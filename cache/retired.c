@@ -122,13 +122,23 @@ static void trace(const struct range *range, enum pdn_retire_outcome outcome, ui
 
 /* ---- may this be retired? ------------------------------------------------------------------- */
 
-/* Some drivers reserve nothing, or not where they are asked to; the first free finds out. */
+/*
+ * Some drivers reserve nothing, or not where they are asked to. The first free finds out, or the
+ * first ones that fail in a row. Relaxed: threads that ask at the same time both ask the driver.
+ */
 #define MOST_PROBES 16
+enum { NO = MOST_PROBES, YES };
+static uint32_t probes;
+
+static void say_it_does_not(void)
+{
+	pdn_log(PDN_LOG_WARN, "this driver does not reserve addresses (cuMemAddressReserve): "
+			      "registrations that the program holds when it frees their memory "
+			      "are kept, as with PINDOWN_HELD=keep");
+}
 
 static bool can_reserve(void)
 {
-	static uint32_t probes; /* relaxed: threads that ask at the same time both ask the driver */
-	enum { NO = MOST_PROBES, YES };
 	uint32_t before = __atomic_load_n(&probes, __ATOMIC_RELAXED), known = before;
 	enum pdn_reserved answer;
 
@@ -146,10 +156,7 @@ static bool can_reserve(void)
 					      __ATOMIC_RELAXED))
 		return before == YES;
 	if (known == NO)
-		pdn_log(PDN_LOG_WARN,
-			"this driver does not reserve addresses (cuMemAddressReserve):"
-			" registrations that the program holds when it frees their "
-			"memory are kept, as with PINDOWN_HELD=keep");
+		say_it_does_not();
 	return known == YES;
 }
 
@@ -489,12 +496,43 @@ static uint32_t next_pending(uint64_t addr, struct range *copy)
 	return n;
 }
 
+/* Lock held. true: so many addresses in a row have escaped that there is no use in it. */
+static bool fails_again(bool escaped)
+{
+	static uint32_t in_a_row;
+
+	in_a_row = escaped ? in_a_row + 1 : 0;
+	if (in_a_row < MOST_PROBES)
+		return false;
+	return __atomic_exchange_n(&probes, NO, __ATOMIC_RELAXED) != NO;
+}
+
+/*
+ * Lock not held. Right behind the driver's free the address can be in use for a moment when other
+ * threads allocate, too.
+ */
+#define MOST_ROUNDS 5
+#define MOMENT_NS   1000000u
+
+static enum pdn_reserved reserve(struct range *range)
+{
+	unsigned tries = range->is_shared ? 1 : PDN_MOST_TRIES;
+	enum pdn_reserved result = pdn_driver_reserve(&range->begin, range->end, tries);
+
+	for (unsigned i = 1; i < MOST_ROUNDS && result == PDN_ELSEWHERE && has_escaped(range);
+	     i++) {
+		pdn_nap(MOMENT_NS);
+		result = pdn_driver_reserve(&range->begin, range->end, tries);
+	}
+	return result;
+}
+
 static void settle(uint32_t n, const struct range *range, enum pdn_reserved result)
 {
 	bool escaped = result != PDN_RESERVED && has_escaped(range), too_many = false;
 	/* Before another thread can drop the last registration. */
 	uint64_t at = pdn_tracing(PDN_EV_RETIRE) ? pdn_ticks() : 0;
-	bool stays = false, held = true;
+	bool stays = false, held = true, fails = false;
 	static bool said;
 
 	if (result == PDN_RESERVED && range->is_shared)
@@ -509,16 +547,20 @@ static void settle(uint32_t n, const struct range *range, enum pdn_reserved resu
 		held = ranges[n].holders;
 		ranges[n].begin = range->begin;
 		too_many = enter_reserved(n);
+		fails_again(false);
 	} else {
 		stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
 			pdn_regions[range->region].flags & PDN_REGION_OBJECTS;
 		if (stays)
 			wait_for_block(range);
 		pdn_counts.escapes += escaped;
+		fails = escaped && fails_again(true);
 		pdn_account_retired();
 		free_record(n);
 	}
 	pdn_unlock();
+	if (fails)
+		say_it_does_not();
 	if (stays)
 		PDN_NOTIFY(address_not_retired, range->region);
 	if (result == PDN_RESERVED || escaped)
@@ -542,9 +584,7 @@ static void reserve_after_free(uint64_t addr)
 
 	while ((n = next_pending(addr, &range)) != 0) {
 		PDN_POINT(RETIRE_RESERVING, range.addr);
-		settle(n, &range,
-		       pdn_driver_reserve(&range.begin, range.end,
-					  range.is_shared ? 1 : PDN_MOST_TRIES));
+		settle(n, &range, reserve(&range));
 	}
 	leave_window();
 	pdn_retired_give_back();

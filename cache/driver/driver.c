@@ -682,17 +682,17 @@ static bool PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
 enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tries)
 {
 	CUdeviceptr others[PDN_MOST_TRIES], got = 0;
-	uint64_t sizes[PDN_MOST_TRIES], size;
+	uint64_t sizes[PDN_MOST_TRIES], size, at = *begin;
 	enum pdn_reserved result = PDN_REFUSED;
 	unsigned count = 0;
 
-	while (tries-- && reserve(*begin, size = end - *begin, &got)) {
-		result = got == *begin ? PDN_RESERVED : PDN_ELSEWHERE;
+	while (tries-- && reserve(at, size = end - at, &got)) {
+		result = got == at ? PDN_RESERVED : PDN_ELSEWHERE;
 		if (result == PDN_RESERVED)
 			break;
-		if (got < *begin && *begin < got + size) {
+		if (got < at && at < got + size) {
 			pdn_driver_unreserve(got, size);
-			*begin = got;
+			at = got;
 		} else {
 			sizes[count] = size;
 			others[count++] = got;
@@ -700,6 +700,8 @@ enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t *begin, uint64_t end, uns
 	}
 	while (count--)
 		pdn_driver_unreserve(others[count], sizes[count]);
+	if (result == PDN_RESERVED)
+		*begin = at;
 	return result;
 }
 

@@ -65,6 +65,7 @@ int app_async(int argc, char **argv)
 	CUdevice device = app_begin();
 	CUmemoryPool pool = NULL;
 	CUstream stream = NULL;
+	uint64_t threshold = 0;
 
 	(void)argc, (void)argv;
 	on_stream(NULL);
@@ -74,8 +75,9 @@ int app_async(int argc, char **argv)
 	own_pool(device, stream);
 	freed_at_once(stream);
 	PLAIN(cuDeviceGetDefaultMemPool, &pool, device);
+	WATCHED(0, cuMemPoolSetAttribute, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
 	WATCHED(0, cuMemPoolTrimTo, pool, 0);
-	PLAIN(cuStreamDestroy_v2, stream);
+	WATCHED(0, cuStreamDestroy_v2, stream);
 	app_end(device);
 	return 0;
 }

@@ -138,7 +138,7 @@ int app_graph(int argc, char **argv)
 	refused_in_capture(stream);
 	WATCHED(0, cuGraphDestroy, NULL);
 	WATCHED(0, cuGraphLaunch, NULL, stream);
-	PLAIN(cuStreamDestroy_v2, stream);
+	WATCHED(0, cuStreamDestroy_v2, stream);
 	app_end(device);
 	return 0;
 }

@@ -127,7 +127,7 @@ int app_nodes(int argc, char **argv)
 	capture_to_graph(stream);
 	WATCHED(0, cuGraphDestroy, first);
 	WATCHED(0, cuGraphDestroy, second);
-	PLAIN(cuStreamDestroy_v2, stream);
+	WATCHED(0, cuStreamDestroy_v2, stream);
 	app_end(device);
 	return 0;
 }

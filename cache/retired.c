@@ -208,7 +208,8 @@ bool __attribute__((cold)) pdn_retired_allocates_some(void)
 	uint64_t deadline = pdn_deadline(pdn_allocation_waits_ns);
 
 	pdn_lock();
-	while (!window_is_slow && (window || (windows_wanted && window_is_next)))
+	while (!window_is_slow && window != pdn_my_tid() &&
+	       (window || (windows_wanted && window_is_next)))
 		window_is_slow = !pdn_wait_pending(deadline);
 	allocations++;
 	window_is_next = true;

@@ -68,11 +68,25 @@ static bool is_unprotected(const struct pindown_region *region)
 	return !pool || !pdn_pool_keeps || !pdn_pool_keeps(pool);
 }
 
+static bool said; /* the one line of PINDOWN_HELD=retire */
+
+bool pdn_held_line_is_due(const struct pindown_region *region)
+{
+	switch (pdn_config()->held) {
+	case PDN_HELD_WARN:
+		return true;
+	case PDN_HELD_RETIRE:
+		return !__atomic_load_n(&said, __ATOMIC_RELAXED) && is_unprotected(region) &&
+		       !(pdn_region_flags(region) & PDN_REGION_ENDS_HELD) &&
+		       !pdn_retire_is_pending(region);
+	default:
+		return false;
+	}
+}
+
 static void count_unprotected(const struct pindown_region *region,
 			      const struct pdn_held_objects *held, uint64_t made_at)
 {
-	static bool said;
-
 	if (!is_unprotected(region))
 		return;
 	pdn_lock();

@@ -28,4 +28,7 @@ void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held);
 void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
 		     uint64_t made_at);
 
+/* Lock not held. Is a line to be printed of registrations that stay on this region? */
+bool pdn_held_line_is_due(const struct pindown_region *region);
+
 #endif

@@ -13,6 +13,7 @@
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/objects/end.h"
+#include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/region.h"
 #include "cache/trace/writer.h"
@@ -212,7 +213,7 @@ uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason,
 	};
 	uint32_t last = 0;
 
-	if ((!is_traced() && pdn_config()->held != PDN_HELD_WARN) ||
+	if ((!is_traced() && !pdn_held_line_is_due(&pdn_regions[region])) ||
 	    reason == PINDOWN_REASON_EVICTED || reason == PINDOWN_REASON_FLUSHED)
 		return 0;
 	held.free_stack = is_traced() ? pdn_trace_stack(true) : 0;

@@ -90,13 +90,14 @@ struct pindown_object;
 struct pdn_holder {
 	const struct pindown_object *object;
 	uint64_t addr, size; /* as the program named the memory */
+	bool was_named;	     /* found() has returned true for it before */
 	uint64_t caller;     /* the code that registered: see pdn_trace_origin(); 0: unknown */
 };
 
 /* A wanted object, and its data, stay for as long as the search. */
 struct pdn_holder_search {
 	bool (*wants)(void *arg, const struct pindown_object *object);
-	void (*found)(void *arg, const struct pdn_holder *holder);
+	bool (*found)(void *arg, const struct pdn_holder *holder); /* true: it has been named */
 	void *arg;
 };
 

@@ -59,6 +59,7 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	__atomic_store_n(&object->region, region, __ATOMIC_RELEASE);
 	object->revoked = false;
 	object->may_retire = may_retire;
+	object->was_counted = false;
 	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
 	/* As each change of the state: see pdn_object_set_state(). */
 	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);

@@ -34,12 +34,24 @@ static bool any_held_may_retire(uint32_t region)
 	return false;
 }
 
-/* Lock held. Where a part ends, its objects are asked for first (pdn_objects_ask_holders()). */
+static bool any_names_holders(uint32_t region)
+{
+	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
+		if (pdn_consumer(pdn_objects[n].consumer)->holders)
+			return true;
+	return false;
+}
+
+/*
+ * Lock held. Where a part ends, it is asked first who holds the objects, if their consumers know
+ * (pdn_objects_ask_holders()); else they end with any part.
+ */
 static bool ends_held(uint32_t region, enum pindown_reason reason, const struct pdn_scope *scope)
 {
 	switch (pdn_config()->held) {
 	case PDN_HELD_REVOKE:
-		return pdn_reason_ends_memory(reason) && is_whole(region, scope);
+		return pdn_reason_ends_memory(reason) &&
+		       (is_whole(region, scope) || !any_names_holders(region));
 	case PDN_HELD_RETIRE:
 		return scope && scope->retires && any_held_may_retire(region) &&
 		       pdn_region_may_retire(region, scope->begin) &&
@@ -100,8 +112,9 @@ static uint32_t claim_or_keep(uint32_t region, const struct pdn_scope *part,
 			continue;
 		}
 		pdn_object_set_state(&pdn_objects[n], PDN_OBJECT_KEPT);
-		if (!pdn_objects[n].is_touched)
+		if (!pdn_objects[n].is_touched || pdn_objects[n].was_counted)
 			continue;
+		pdn_objects[n].was_counted = true;
 		pdn_held_count(pdn_objects[n].consumer, held);
 		held->outlast |= !pdn_objects[n].may_retire;
 	}

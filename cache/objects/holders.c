@@ -107,17 +107,18 @@ static bool ends_as_a_whole(const struct pdn_scope *scope, const struct pdn_hold
 }
 
 /* A consumer has found a registration of the program's that holds a wanted object. */
-static void name_one(void *arg, const struct pdn_holder *holder)
+static bool name_one(void *arg, const struct pdn_holder *holder)
 {
 	struct held_objects *held = arg;
 	struct held_object *object = find(held, holder->object);
 
 	object->named = true;
-	if (!ends_in_part(held->scope, holder))
-		return;
+	if (holder->was_named || !ends_in_part(held->scope, holder))
+		return false;
 	if (!held->caller && pdn_trace_is_address(holder->caller))
 		held->caller = holder->caller;
 	trace_holder(held, object, holder);
+	return true;
 }
 
 static bool was_asked(const struct held_objects *held, uint32_t up_to)
@@ -129,7 +130,7 @@ static bool was_asked(const struct held_objects *held, uint32_t up_to)
 }
 
 /* Only the thread that ends the objects, which is this one, looks at what is set here. */
-static void ask_one(void *arg, const struct pdn_holder *holder)
+static bool ask_one(void *arg, const struct pdn_holder *holder)
 {
 	struct held_objects *held = arg;
 	struct held_object *found = find(held, holder->object);
@@ -140,11 +141,12 @@ static void ask_one(void *arg, const struct pdn_holder *holder)
 	found->named = true;
 	object->is_touched |= ends_in_part(held->scope, holder);
 	object->outlives |= !ends_as_a_whole(held->scope, holder);
+	return false;
 }
 
 /* Lock not held. */
 static void search(struct held_objects *held,
-		   void (*found)(void *arg, const struct pdn_holder *holder))
+		   bool (*found)(void *arg, const struct pdn_holder *holder))
 {
 	const struct pdn_holder_search search = {is_wanted, found, held};
 

@@ -64,6 +64,7 @@ struct pindown_object {
 	bool may_retire : 1; /* its memory may be retired: see pdn_consumer_holders() */
 	bool is_touched : 1; /* from ENDING on: memory has ended that it was asked for */
 	bool outlives : 1;   /* from ENDING on: memory lives on that it was asked for */
+	bool was_counted : 1; /* as held when memory of it ended, of which parts end later */
 } __attribute__((aligned(64)));
 
 extern struct pindown_object *pdn_objects; /* [0] is never used */

@@ -251,8 +251,10 @@ static void name_holder(struct pdn_mr *mr, const struct pdn_holder_search *searc
 	if (!(by & PDN_MR_BY) || !object || !search->wants(search->arg, object))
 		return;
 	holder = holder_of(mr, object, by);
-	if (__atomic_load_n(&mr->next_or_by, __ATOMIC_RELAXED) == by)
-		search->found(search->arg, &holder);
+	holder.was_named = __atomic_load_n(&mr->was_named, __ATOMIC_RELAXED);
+	if (__atomic_load_n(&mr->next_or_by, __ATOMIC_RELAXED) == by &&
+	    search->found(search->arg, &holder))
+		__atomic_store_n(&mr->was_named, 1, __ATOMIC_RELAXED);
 }
 
 static void name_holders(const struct pdn_holder_search *search)
@@ -470,11 +472,12 @@ void pdn_verbs_leave(const struct ibv_context *context, int why)
 		return;
 	pdn_left_to_card();
 	if (why > 0)
-		pdn_log_once(&said, PDN_LOG_WARN,
-			     "%s refuses dma-bufs of GPU memory (error %d): registrations are left "
-			     "to libibverbs, which needs nvidia-peermem; pindown can't end them",
-			     context->device->name, why);
-	else
+		pdn_log_once(
+			&said, PDN_LOG_WARN,
+			"%s takes no dma-bufs of GPU memory (error %d): registrations are left "
+			"to libibverbs, which needs nvidia-peermem; pindown can't end them",
+			context->device->name, why);
+	else if (why != PINDOWN_ERR_NO_BACKEND) /* which has a line of its own */
 		pdn_log_once(&said, PDN_LOG_WARN,
 			     "a registration of GPU memory is left to libibverbs, as it can't be "
 			     "cached (%s): pindown can't end it",

@@ -123,10 +123,11 @@ struct pdn_mr {
 	pindown_object *object; /* GIVEN: the cached registration that it holds, or NULL */
 	/* FREE: the next one in a list. GIVEN: the code that registered (PDN_MR_BY), or 0. */
 	uint64_t next_or_by;
-	uint32_t state; /* enum pdn_mr_state */
-	uint16_t gone;	/* its device was closed: `real` no longer exists */
-	bool by_dmabuf; /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
-	bool is_exact;	/* CACHED: it has the range that it covers; for a GIVEN one it is its own */
+	uint32_t state;	   /* enum pdn_mr_state */
+	uint8_t gone;	   /* its device was closed: `real` no longer exists */
+	uint8_t was_named; /* GIVEN: memory of it has ended, and it was named */
+	bool by_dmabuf;	   /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
+	bool is_exact; /* CACHED: it has the range that it covers; for a GIVEN one it is its own */
 } __attribute__((aligned(64)));
 
 /* NULL: no memory, and errno says so. */
@@ -164,6 +165,7 @@ static inline bool pdn_mr_is_gone(const struct pdn_mr *mr)
 #define PDN_MR_BY (1ull << 63)
 static inline void pdn_mr_set_by(struct pdn_mr *mr, uint64_t by)
 {
+	__atomic_store_n(&mr->was_named, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->next_or_by, PDN_MR_BY | by, __ATOMIC_RELEASE);
 }
 

@@ -133,6 +133,13 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
 	return ask_buffer_id(addr, id) == CUDA_SUCCESS;
 }
 
+bool PDN_RARE pdn_driver_has_memory(uint64_t addr)
+{
+	uint64_t id;
+
+	return buffer_id(addr, &id);
+}
+
 /* For memory that is gone the driver returns INVALID_VALUE. Other errors say nothing about it. */
 static enum pdn_truth truth_of(CUresult result)
 {

@@ -62,6 +62,9 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 enum pdn_truth { PDN_FALSE, PDN_TRUE, PDN_UNKNOWN };
 enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
 
+/* Is there memory at this address, whosever it is? Ask in a flight (race.h). */
+bool pdn_driver_has_memory(uint64_t addr);
+
 /* Where the mapping of this device's memory that holds this address ends; 0: there is none. */
 uint64_t pdn_driver_mapping_end(uint64_t at, int device);
 

@@ -98,6 +98,7 @@ static bool must_go(const struct pindown_object *object, const struct pdn_scope 
 static uint32_t claim_or_keep(uint32_t region, const struct pdn_scope *part,
 			      struct pdn_held_objects *held)
 {
+	enum pindown_reason reason = pdn_regions[region].reason;
 	bool any_held = false;
 	uint32_t chain = 0;
 
@@ -114,7 +115,8 @@ static uint32_t claim_or_keep(uint32_t region, const struct pdn_scope *part,
 		pdn_object_set_state(&pdn_objects[n], PDN_OBJECT_KEPT);
 		if (!pdn_objects[n].is_touched || pdn_objects[n].was_counted)
 			continue;
-		pdn_objects[n].was_counted = true;
+		pdn_objects[n].was_counted =
+			reason != PINDOWN_REASON_EVICTED && reason != PINDOWN_REASON_FLUSHED;
 		pdn_held_count(pdn_objects[n].consumer, held);
 		held->outlast |= !pdn_objects[n].may_retire;
 	}

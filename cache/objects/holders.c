@@ -95,15 +95,16 @@ static bool is_wanted(void *held, const struct pindown_object *object)
 	return find(held, object);
 }
 
-/* The part of a holder's memory that ends: does it have any, and is it all? */
+/* Does any of the holder's memory end? */
 static bool ends_in_part(const struct pdn_scope *scope, const struct pdn_holder *holder)
 {
 	return !scope || (holder->addr < scope->end && scope->begin < holder->addr + holder->size);
 }
 
-static bool ends_as_a_whole(const struct pdn_scope *scope, const struct pdn_holder *holder)
+/* It is revoked with the last of its memory, and named then. */
+static bool ends_later(const struct pindown_object *object)
 {
-	return scope->begin <= holder->addr && holder->addr + holder->size <= scope->end;
+	return pdn_config()->held == PDN_HELD_REVOKE && object->outlives;
 }
 
 /* A consumer has found a registration of the program's that holds a wanted object. */
@@ -113,7 +114,8 @@ static bool name_one(void *arg, const struct pdn_holder *holder)
 	struct held_object *object = find(held, holder->object);
 
 	object->named = true;
-	if (holder->was_named || !ends_in_part(held->scope, holder))
+	if (holder->was_named || !ends_in_part(held->scope, holder) ||
+	    (held->scope && ends_later(&pdn_objects[object->number])))
 		return false;
 	if (!held->caller && pdn_trace_is_address(holder->caller))
 		held->caller = holder->caller;
@@ -129,18 +131,54 @@ static bool was_asked(const struct held_objects *held, uint32_t up_to)
 	return false;
 }
 
+/* Mappings are no smaller; of more bytes it is not asked whether they have ended earlier. */
+#define MAPPING	   ((uint64_t)2 << 20)
+#define MOST_ASKED 4096
+
+/*
+ * Lock not held. Is there memory in [begin, end), as the parts that have ended before may not be all
+ * of it? Where another thread is just ending some, there is.
+ */
+static bool any_lives(uint64_t begin, uint64_t end)
+{
+	struct pdn_flight flight;
+	bool lives;
+
+	if (begin >= end)
+		return false;
+	lives = (pdn_question_begin(&flight, begin, end) &&
+		 pdn_guard_near(begin, end) != PDN_NO_GUARD_NEAR) ||
+		(end - begin) / MAPPING > MOST_ASKED;
+	for (uint64_t at = begin; at < end && !lives; at = (at / MAPPING + 1) * MAPPING)
+		lives = pdn_driver_has_memory(at);
+	pdn_flight_end_unlocked(&flight);
+	return lives;
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t greater(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 /* Only the thread that ends the objects, which is this one, looks at what is set here. */
 static bool ask_one(void *arg, const struct pdn_holder *holder)
 {
 	struct held_objects *held = arg;
 	struct held_object *found = find(held, holder->object);
 	struct pindown_object *object = &pdn_objects[found->number];
+	const uint64_t end = holder->addr + holder->size;
 
 	if (!found->named) /* the first one of the object */
 		object->is_touched = object->outlives = false;
 	found->named = true;
 	object->is_touched |= ends_in_part(held->scope, holder);
-	object->outlives |= !ends_as_a_whole(held->scope, holder);
+	object->outlives |= any_lives(holder->addr, lesser(end, held->scope->begin)) ||
+			    any_lives(greater(holder->addr, held->scope->end), end);
 	return false;
 }
 

@@ -131,7 +131,7 @@ static bool may_retire(uint64_t begin, unsigned why)
 static pdn_guard __attribute__((noinline))
 end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why, pdn_guard guard)
 {
-	/* The deepest guards of a thread do not say what is freed, and neither do recordless ones. */
+	/* The deepest guards of a thread do not say what is freed, nor do recordless ones. */
 	bool retires = guard < PDN_GUARDS && may_retire(begin, why);
 
 	if (begin == end) {

@@ -49,7 +49,7 @@ static void keep_again(uint32_t number)
 	pdn_hold(pdn_self_or_anonymous(), number);
 }
 
-/* Lock held. Those that have waited for it: a list through ->victim, of this thread's from now on. */
+/* Lock held. Those that have waited for it, from now on this thread's: a list through ->victim. */
 static uint32_t take_awaiting(const struct pdn_scope *scope)
 {
 	uint32_t list = 0, number;

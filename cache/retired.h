@@ -47,8 +47,9 @@ extern PDN_HIDDEN uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_
 extern PDN_HIDDEN uint64_t pdn_retired_bytes;
 
 /*
- * Lock not held. The program is about to free this address with cuMemFree: may held registrations end with
- * it? Asks the driver whether it reserves addresses at all (once), and whether this free can fail.
+ * Lock not held. The program is about to free this address with cuMemFree: may held registrations
+ * end with it? Asks the driver whether it reserves addresses at all (once), and whether this free
+ * can fail.
  */
 bool pdn_retire_possible(uint64_t addr);
 
@@ -112,8 +113,8 @@ static inline void pdn_retired_give_back(void)
 
 /*
  * An allocation must not get the address between a free and its reservation: the call waits while a
- * free of another thread is there, and such a free waits for the call. true: pdn_retired_allocated()
- * is due when it has returned. One load until something is retired for the first time; relaxed: the
+ * free of another thread is there, and such a free waits for the call. true: the call of
+ * pdn_retired_allocated() is due when it has returned. One load until something is retired for the first time; relaxed: the
  * lock orders the rest, and the first free may meet an allocation that has not seen it.
  */
 extern PDN_HIDDEN bool pdn_retired_ever;
@@ -126,8 +127,8 @@ static inline bool pdn_retired_allocates(void)
 void pdn_retired_allocated(void);
 
 /*
- * Lock not held; its guard is up. This thread is about to make the driver's free of this address: is
- * that PENDING? Then its guard gets PDN_GUARD_RETIRES.
+ * Lock not held; its guard is up. This thread is about to make the driver's free of this address:
+ * is that PENDING? Then its guard gets PDN_GUARD_RETIRES.
  */
 bool pdn_retired_begins_window(uint64_t addr);
 

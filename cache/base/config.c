@@ -31,7 +31,7 @@ enum kind { SWITCH, CHOICE, BYTES, COUNT, FRAMES, FILE_NAME, EVENTS };
 	C(backend, "auto\0kmod\0kmod-persistent\0dmabuf\0none\0") \
 	C(mapping, "auto\0default\0pcie\0")                       \
 	C(verify, "auto\0always\0never\0")                        \
-	C(held, "keep\0warn\0revoke\0retire\0")                           \
+	C(held, "keep\0warn\0revoke\0retire\0")                   \
 	C(log, "quiet\0error\0warn\0info\0debug\0")               \
 	C(deepbind, "clear\0keep\0")                              \
 	C(verbs, "0\0"                                            \

@@ -87,9 +87,9 @@ bool pdn_driver_has_context(void);
 
 /*
  * Reserve these addresses, whole blocks of 2 MiB, without memory: the driver hands them out to
- * nobody. The range may begin earlier than was asked for. ELSEWHERE: somebody has them, as far as so
- * many tries tell. It takes no context. The other function asks whether the driver does that at all:
- * ELSEWHERE if another thread was faster, or it never does as it is asked.
+ * nobody. The range may begin earlier than was asked for. ELSEWHERE: somebody has them, as far as
+ * so many tries tell. It takes no context. The other function asks whether the driver does that at
+ * all: ELSEWHERE if another thread was faster, or it never does as it is asked.
  */
 #define PDN_MOST_TRIES 64
 enum pdn_reserved { PDN_RESERVED, PDN_ELSEWHERE, PDN_REFUSED };

@@ -136,8 +136,8 @@ static bool was_asked(const struct held_objects *held, uint32_t up_to)
 #define MOST_ASKED 4096
 
 /*
- * Lock not held. Is there memory in [begin, end), as the parts that have ended before may not be all
- * of it? Where another thread is just ending some, there is.
+ * Lock not held. Is there memory in [begin, end)? The parts that have ended before may be all of it.
+ * Where another thread is just ending some, there is.
  */
 static bool any_lives(uint64_t begin, uint64_t end)
 {
@@ -218,8 +218,8 @@ static void name_all(struct held_objects *held)
 }
 
 /*
- * An object of a consumer that names no registrations ends with any part of its region. Of one whose
- * registration is just being made, it is not known yet what it is asked for.
+ * An object of a consumer that names no registrations ends with any part of its region. Of one
+ * whose registration is just being made, it is not known yet what it is asked for.
  */
 static void ask_all(struct held_objects *held)
 {

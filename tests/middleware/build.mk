@@ -32,7 +32,8 @@ $(addprefix $(middleware_bin)/,$(middleware_examples)): $(middleware_bin)/%: doc
 
 # Stand-ins for UCX's libucm, and a program that frees memory.
 middleware_built += $(addprefix $(middleware_bin)/,libtold_a.so libtold_b.so told)
-$(middleware_bin)/libtold_%.so: tests/middleware/told.c tests/middleware/cuda.h $(B)/sim/libcuda.so.1
+$(middleware_bin)/libtold_%.so: tests/middleware/told.c tests/middleware/cuda.h \
+		$(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -Itests/middleware -Icache $(INCLUDE) -DTOLD_NAME='"$*"' -shared $< \
 		-o $@ $(ALL_LDFLAGS) $(B)/sim/libcuda.so.1 -ldl

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of PINDOWN_HELD=retire share: memory with a registration, and what became of them. */
+/* What the tests of PINDOWN_HELD=retire share: registered memory, and what became of both. */
 #ifndef RETIRE_TEST_H
 #define RETIRE_TEST_H
 

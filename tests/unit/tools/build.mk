@@ -9,7 +9,8 @@ $(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
 	$(AR) qcs $@ $^ # not r: two rooms may have files of one name
 
 $(B)/unit/test_tools: $(B)/obj/tests/unit/tools/test_tools.c.o \
-		$(call unit_support,made_trace made_retired) $(UNIT_SUITE) $(TOOLS_PARTS) $(TOOLS_SHARED)
+		$(call unit_support,made_trace made_retired) $(UNIT_SUITE) $(TOOLS_PARTS) \
+		$(TOOLS_SHARED)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
 

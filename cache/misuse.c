@@ -140,8 +140,7 @@ static bool is_held(uint32_t number)
 /* Lock held. A callback need not hold the region that it is notified of. */
 static bool may_be_used(uint32_t number)
 {
-	return is_held(number) || is_in_callback() ||
-	       pdn_objects_hold(number);
+	return is_held(number) || is_in_callback() || pdn_objects_hold(number);
 }
 
 /* Under the lock, which every other put in this process takes, too. */

@@ -114,8 +114,9 @@ static inline void pdn_retired_give_back(void)
 /*
  * An allocation must not get the address between a free and its reservation: the call waits while a
  * free of another thread is there, and such a free waits for the call. true: the call of
- * pdn_retired_allocated() is due when it has returned. One load until something is retired for the first time; relaxed: the
- * lock orders the rest, and the first free may meet an allocation that has not seen it.
+ * pdn_retired_allocated() is due when it has returned. One load until something is retired for the
+ * first time; relaxed: the lock orders the rest, and the first free may meet an allocation that has
+ * not seen it.
  */
 extern PDN_HIDDEN bool pdn_retired_ever;
 bool pdn_retired_allocates_some(void);

@@ -136,8 +136,8 @@ static bool was_asked(const struct held_objects *held, uint32_t up_to)
 #define MOST_ASKED 4096
 
 /*
- * Lock not held. Is there memory in [begin, end)? The parts that have ended before may be all of it.
- * Where another thread is just ending some, there is.
+ * Lock not held. Is there memory in [begin, end)? The parts that have ended before may be all of
+ * it. Where another thread is just ending some, there is.
  */
 static bool any_lives(uint64_t begin, uint64_t end)
 {

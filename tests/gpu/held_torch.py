@@ -2,8 +2,8 @@
 """Trains nothing, but uses memory as a training with a cache of registrations does: tensors are
 registered with ibv_reg_mr on the recording libibverbs, and found again by their address; the oldest
 of MOST registrations is deregistered for a new one. Every few steps PyTorch gives its memory back
-to the driver. A registration that is found for memory which has been given back since is stale. Usage:
-held_torch.py STEPS. Exits 1 if any is, or if the process grows.
+to the driver. A registration that is found for memory which has been given back since is stale.
+Usage: held_torch.py STEPS. Exits 1 if any is, or if the process grows.
 """
 import ctypes
 import os

@@ -18,10 +18,10 @@ struct region {
 	uint32_t file;				      /* index */
 	uint32_t pin_stack, freed_stack, unpin_stack; /* call stacks; 0: none */
 	int16_t device;
-	bool freed;   /* its memory ended while it was in use */
-	bool ordered; /* ... in stream order: perhaps only after its last put */
+	bool freed;    /* its memory ended while it was in use */
+	bool ordered;  /* ... in stream order: perhaps only after its last put */
 	bool is_cured; /* ... by registrations, which ended right behind the free */
-	bool used;    /* the slot is taken */
+	bool used;     /* the slot is taken */
 	/* Of freed memory: registrations on it, by their fate (report/registrations.c). */
 	bool reserved;
 	uint32_t kept, revoked, cured;

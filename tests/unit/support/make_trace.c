@@ -2,9 +2,8 @@
 /*
  * make_trace FILE WHAT: writes a trace for scripts. WHAT is one of the traces of made_trace.c: 0 or
  * 1, the story of one process; "good", without faults; "unfreed"; "crossed"; "many"; "live"
- * PROCESS; "retired" and its kinds; "job" and a number of ranks, where FILE is a folder; or "pins", "hits",
- * "stacks",
- * "early", "threads" or "calls" and the size in MiB.
+ * PROCESS; "retired" and its kinds; "job" and a number of ranks, where FILE is a folder; or "pins",
+ * "hits", "stacks", "early", "threads" or "calls" and the size in MiB.
  */
 #include "tests/unit/support/made_trace.h"
 

@@ -2,6 +2,11 @@
 /*
  * The ranges of device addresses: the block that each of their slots belongs to, and the program's
  * reservations.
+ *
+ * As NVIDIA's driver does, this one divides them into chunks of 32 MiB. A chunk in which nothing is
+ * left is given up: its addresses are free to all, and what is smaller than a chunk rather goes
+ * into a hole of a chunk in use. So a reservation gets the address that the program asks for in a
+ * chunk in use; in others only where no hole is large enough, and at the beginning of the chunk.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,6 +24,8 @@
 #define ARENA_MIN      (1ull << 34)
 #define LOW_ARENA_SIZE (512ull << 20)
 #define REMEMBERED     16 /* the ranges freed last, which are handed out again at once */
+#define NOWHERE	       UINT64_MAX
+#define CHUNK	       (SIM_CHUNK >> SIM_PAGE_SHIFT)
 
 /*
  * Addresses for what the program reserves beyond SIM_ADDRESSES. The host has no memory there and
@@ -48,6 +55,7 @@ static struct arena arena, low_arena, far_arena;
 static struct arena *const arenas[] = {&arena, &low_arena, &far_arena};
 static struct range remembered[REMEMBERED];
 static unsigned remembered_next;
+static uint64_t next_fresh = NOWHERE; /* where one more chunk is looked for first */
 
 /*
  * After the sanitizers have replaced mmap: theirs would prepare shadow memory for all of it. The
@@ -63,16 +71,22 @@ static uint64_t reserve(uint64_t hint, uint64_t size, int flags)
 
 static bool start_arena(struct arena *arena, uint64_t base, uint64_t size)
 {
-	uint64_t aligned = (base + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
+	uint64_t aligned = (base + SIM_CHUNK - 1) & ~(uint64_t)(SIM_CHUNK - 1);
 
 	arena->base = aligned;
-	arena->slots = (base + size - aligned) >> SIM_PAGE_SHIFT;
+	arena->slots = (base + size - aligned) / SIM_CHUNK / 2 * 2 * CHUNK;
 	/* Only the parts in use are ever touched. */
 	arena->taken = calloc(arena->slots / 64 + 1, 8);
 	arena->starts = calloc(arena->slots / 64 + 1, 8);
 	arena->counts = calloc(arena->slots, sizeof(*arena->counts));
 	arena->blocks = calloc(arena->slots, sizeof(*arena->blocks));
 	return arena->taken && arena->starts && arena->counts && arena->blocks;
+}
+
+static uint64_t take(struct arena *in, uint64_t slot, uint64_t count)
+{
+	bits_put(in->taken, slot, count, true);
+	return in->base + (slot << SIM_PAGE_SHIFT);
 }
 
 CUresult sim_memory_start(void)
@@ -86,6 +100,7 @@ CUresult sim_memory_start(void)
 			     strerror(errno));
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	take(&arena, arena.slots / 2, 1); /* one chunk of reservations stays in use */
 	return sim_stores_start();
 }
 
@@ -137,12 +152,12 @@ bool sim_in_arena(uint64_t addr)
 	return arena_of(addr, &slot) != NULL;
 }
 
-static uint64_t take(struct arena *in, uint64_t slot, uint64_t count)
+static bool is_given_up(const struct arena *in, uint64_t slot)
 {
-	bits_put(in->taken, slot, count, true);
-	return in->base + (slot << SIM_PAGE_SHIFT);
+	return bits_all_clear(in->taken, slot - slot % CHUNK, CHUNK);
 }
 
+/* The addresses of a chunk that was given up are no longer known. */
 static bool remembered_place(uint64_t count, uint64_t *slot)
 {
 	unsigned i;
@@ -150,45 +165,116 @@ static bool remembered_place(uint64_t count, uint64_t *slot)
 	for (i = 1; i <= REMEMBERED; i++) {
 		struct range *range = &remembered[(remembered_next - i) % REMEMBERED];
 
-		if (range->count != count || !bits_all_clear(arena.taken, range->slot, count))
+		if (range->count != count || is_given_up(&arena, range->slot))
 			continue;
-		*slot = range->slot;
 		range->count = 0;
-		return true;
+		*slot = range->slot;
+		if (bits_all_clear(arena.taken, range->slot, count))
+			return true;
 	}
 	return false;
 }
 
-uint64_t sim_addresses_take(uint64_t size)
+/* The first hole in a chunk in use, or the limit. */
+static uint64_t find_hole(uint64_t from, uint64_t limit, uint64_t count)
 {
-	uint64_t count = size >> SIM_PAGE_SHIFT, slot;
+	uint64_t slot = from, chunk, hole;
 
-	if (!remembered_place(count, &slot))
-		slot = bits_find_clear(arena.taken, 0, arena.slots, count, 1);
+	while ((slot = bits_next(arena.taken, slot, limit, false)) < limit) {
+		if (is_given_up(&arena, slot)) {
+			slot = bits_next(arena.taken, slot, limit, true);
+			if (slot >= limit)
+				break;
+		}
+		chunk = slot - slot % CHUNK;
+		hole = bits_find_clear(arena.taken, chunk, chunk + CHUNK, count, 1);
+		slot = chunk + CHUNK;
+		if (hole < slot)
+			return hole;
+	}
+	return limit;
+}
+
+/* Chunks that nobody uses, or any place. */
+static uint64_t find_fresh(uint64_t count)
+{
+	uint64_t whole = (count + CHUNK - 1) / CHUNK * CHUNK, limit = arena.slots / 2;
+	uint64_t slot = bits_find_clear(arena.taken, next_fresh, limit, whole, CHUNK);
+
+	if (slot >= limit)
+		slot = bits_find_clear(arena.taken, 0, limit, whole, CHUNK);
+	if (slot >= limit)
+		return bits_find_clear(arena.taken, 0, arena.slots, count, 1);
+	next_fresh = NOWHERE;
+	return slot;
+}
+
+uint64_t sim_addresses_take(uint64_t size, uint64_t home)
+{
+	uint64_t count = size >> SIM_PAGE_SHIFT, limit = arena.slots / 2, slot;
+
+	if (!remembered_place(count, &slot)) {
+		slot = home ? (home - arena.base) >> SIM_PAGE_SHIFT : 0;
+		slot = find_hole(slot, limit, count);
+		if (slot >= limit)
+			slot = find_fresh(count);
+	}
 	return slot < arena.slots ? take(&arena, slot, count) : 0;
 }
 
-void sim_addresses_drop(uint64_t addr, uint64_t size)
+uint64_t sim_addresses_take_home(void)
+{
+	uint64_t slot = find_fresh(1);
+
+	return slot < arena.slots ? take(&arena, slot, 1) : 0;
+}
+
+/* The chunk that was given up with it; NOWHERE: none was. */
+static uint64_t drop(uint64_t addr, uint64_t size)
 {
 	uint64_t slot;
 	struct arena *in = arena_of(addr, &slot);
 
 	bits_put(in->taken, slot, size >> SIM_PAGE_SHIFT, false);
 	if (in != &arena || slot >= arena.slots / 2)
-		return;
+		return NOWHERE;
 	remembered[remembered_next % REMEMBERED].slot = slot;
 	remembered[remembered_next % REMEMBERED].count = size >> SIM_PAGE_SHIFT;
 	remembered_next++;
+	return is_given_up(in, slot) ? slot - slot % CHUNK : NOWHERE;
+}
+
+void sim_addresses_drop(uint64_t addr, uint64_t size)
+{
+	uint64_t chunk = drop(addr, size);
+
+	if (chunk != NOWHERE)
+		next_fresh = chunk;
 }
 
 /* ---- reservations --------------------------------------------------------------------------- */
 
+/* Holes are looked for among those of memory, or among those of reservations. */
+static uint64_t hole_beside(uint64_t slot, uint64_t count)
+{
+	uint64_t half = arena.slots / 2, limit = slot < half ? half : arena.slots;
+	uint64_t hole = find_hole(limit - half, limit, count);
+
+	return hole < limit ? hole : NOWHERE;
+}
+
 static struct arena *wanted_place(uint64_t wanted, uint64_t count, uint64_t *slot)
 {
-	struct arena *in = wanted % SIM_PAGE ? NULL : arena_of(wanted, slot);
+	struct arena *in = arena_of(wanted, slot);
+	uint64_t hole;
 
-	return in && count <= in->slots - *slot && bits_all_clear(in->taken, *slot, count) ? in
-											   : NULL;
+	if (!in || count > in->slots - *slot || !bits_all_clear(in->taken, *slot, count))
+		return NULL;
+	if (!is_given_up(in, *slot))
+		return in;
+	hole = in == &arena ? hole_beside(*slot, count) : NOWHERE;
+	*slot = hole != NOWHERE ? hole : *slot - *slot % CHUNK;
+	return in;
 }
 
 /* Has another thread been faster to take the place? SIM_LOST_HINTS says for how many hints. */
@@ -210,7 +296,8 @@ SIM_API void sim_lose_hints(uint64_t count)
 static bool other_place(struct arena *in, uint64_t from, uint64_t count, uint64_t align,
 			uint64_t *slot)
 {
-	uint64_t step = align > SIM_PAGE ? align >> SIM_PAGE_SHIFT : 1;
+	uint64_t least = count < CHUNK ? SIM_PAGE : SIM_CHUNK;
+	uint64_t step = (align > least ? align : least) >> SIM_PAGE_SHIFT;
 	/* Alignment is of addresses; the bit map counts from the start of the range. */
 	uint64_t shift = (in->base >> SIM_PAGE_SHIFT) % step;
 
@@ -264,13 +351,16 @@ bool sim_reservation_at(uint64_t addr, uint64_t *base, uint64_t *size)
 	return true;
 }
 
+/* What a reservation has given up is not taken next, unless memory had just given it up. */
 void sim_addresses_unreserve(uint64_t base, uint64_t size)
 {
-	uint64_t slot;
+	uint64_t slot, chunk;
 	struct arena *in = arena_of(base, &slot);
 
 	bits_put(in->starts, slot, 1, false);
-	sim_addresses_drop(base, size);
+	chunk = drop(base, size);
+	if (chunk != NOWHERE && chunk != next_fresh)
+		next_fresh = chunk + (size + SIM_CHUNK - 1) / SIM_CHUNK * CHUNK;
 }
 
 /* ---- access --------------------------------------------------------------------------------- */

@@ -219,7 +219,7 @@ static struct sim_block *fresh_block(struct sim_heap *heap, uint64_t size)
 		return NULL;
 	base = vacant_place(heap, size);
 	if (!base)
-		base = sim_addresses_take(size);
+		base = sim_addresses_take(size, heap->home);
 	if (!base)
 		goto no_addresses;
 	block = sim_block_place(base, size, heap->device, extent, 0);

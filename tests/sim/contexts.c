@@ -64,6 +64,7 @@ CUresult sim_context_new(int device, unsigned flags, unsigned api_version,
 	if (!*context)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	(*context)->retained = 1;
+	(*context)->heap.home = sim_addresses_take_home();
 	set_alive(*context, true);
 	return CUDA_SUCCESS;
 }
@@ -140,6 +141,9 @@ void sim_context_end(struct sim_context *context)
 	while (context->allocs)
 		sim_free_alloc(context->allocs);
 	sim_streams_context_ended(context);
+	if (context->heap.home)
+		sim_addresses_drop(context->heap.home, SIM_PAGE);
+	context->heap.home = 0;
 	set_alive(context, false);
 }
 
@@ -258,6 +262,8 @@ bool sim_primary_retain(int device)
 		return false;
 	context->retained++;
 	context->api_version = 3020;
+	if (!context->alive)
+		context->heap.home = sim_addresses_take(SIM_PAGE, 0);
 	set_alive(context, true);
 	return true;
 }

@@ -74,7 +74,7 @@ SIM_CTX_CALL(cuExternalMemoryGetMappedBuffer,
 	    desc->offset > external->size - desc->size)
 		return CUDA_ERROR_INVALID_VALUE;
 	span = (desc->size + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
-	base = sim_addresses_take(span);
+	base = sim_addresses_take(span, 0);
 	if (base)
 		alloc = sim_alloc_whole(SIM_EXTERNAL, desc->size, sim_current()->device,
 					external->extent, base);

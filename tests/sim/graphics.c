@@ -46,7 +46,7 @@ void sim_resource_unmap(struct sim_resource *resource)
 CUresult sim_resource_map(struct sim_resource *resource)
 {
 	uint64_t span = resource->extent->size;
-	uint64_t base = sim_addresses_take(span);
+	uint64_t base = sim_addresses_take(span, 0);
 
 	if (base)
 		resource->mapped = sim_alloc_whole(SIM_GRAPHICS, resource->size, resource->device,

@@ -45,7 +45,7 @@ static CUresult new_memory(struct sim_work *work)
 	memory->size = work->alloc.size;
 	memory->span = (memory->size + SIM_CHUNK - 1) / SIM_CHUNK * SIM_CHUNK;
 	memory->device = work->alloc.device;
-	memory->addr = sim_addresses_take(memory->span);
+	memory->addr = sim_addresses_take(memory->span, 0);
 	if (!memory->addr) {
 		free(memory);
 		return CUDA_ERROR_OUT_OF_MEMORY;

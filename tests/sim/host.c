@@ -15,7 +15,7 @@ static CUresult alloc_touchable(enum sim_kind kind, uint64_t size, uint32_t flag
 				struct sim_alloc **alloc)
 {
 	uint64_t span = (size + SIM_PAGE - 1) & ~(SIM_PAGE - 1);
-	uint64_t base = sim_addresses_take(span);
+	uint64_t base = sim_addresses_take(span, 0);
 	struct sim_context *context = sim_owner();
 
 	if (!base)

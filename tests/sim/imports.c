@@ -40,7 +40,7 @@ CUresult sim_import(int fd, const struct sim_record *record, enum sim_kind kind,
 
 	if (!extent)
 		return why;
-	base = sim_addresses_take(record->size);
+	base = sim_addresses_take(record->size, 0);
 	*alloc = base ? sim_alloc_whole(kind, record->size, device, extent, base) : NULL;
 	if (!*alloc) {
 		if (base)

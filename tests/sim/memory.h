@@ -90,6 +90,7 @@ struct sim_heap {
 	int device;
 	bool keep;
 	bool hidden;		 /* can't be exported: variables of modules */
+	uint64_t home;		 /* a slot that is its own; 0: there is none */
 	uint64_t chunk;		 /* bytes of a packed block; 0: 2 MiB */
 	struct sim_block *small; /* packed blocks */
 	struct sim_block *last;	 /* the block of the last allocation or free */
@@ -118,14 +119,19 @@ void sim_alloc_to_context(struct sim_alloc *alloc, struct sim_context *context);
 /* A new id for memory that was mapped again. */
 uint64_t sim_next_id(void);
 
-/* Takes whole slots of addresses for memory. Returns 0 when there is no space. */
-uint64_t sim_addresses_take(uint64_t size);
+/*
+ * Takes whole slots of addresses for memory: those freed last, or some in or behind the chunk of a
+ * context's home (0: in any). Returns 0 when there is no space.
+ */
+uint64_t sim_addresses_take(uint64_t size, uint64_t home);
+/* A slot in a chunk that nobody uses, which sim_addresses_drop() gives back. */
+uint64_t sim_addresses_take_home(void);
 void sim_addresses_drop(uint64_t addr, uint64_t size);
 /* 32-bit addresses, for the calls from before CUDA 3.2. */
 uint64_t sim_low_addresses_take(uint64_t size);
 /*
- * The same for a reservation of the program: at `wanted`, if all of that is free, else apart from
- * memory.
+ * The same for a reservation of the program: at `wanted`, if all of that is free and no hole is
+ * taken instead (addresses.c), else apart from memory.
  */
 uint64_t sim_addresses_reserve(uint64_t size, uint64_t align, uint64_t wanted);
 /* The reservation that contains an address; false, and all unchanged, when there is none. */

@@ -25,7 +25,7 @@ static bool give_memory(struct sim_module *module, struct sim_variable *variable
 	if (!variable->managed) {
 		variable->alloc = sim_heap_alloc(&module->heap, variable->size, SIM_GLOBAL);
 	} else {
-		base = sim_addresses_take(span);
+		base = sim_addresses_take(span, 0);
 		if (!base || !sim_addresses_open(base, span))
 			return false;
 		variable->alloc = sim_alloc_whole(SIM_MANAGED, variable->size,

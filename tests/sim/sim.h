@@ -88,6 +88,8 @@ void sim_set_mappings(int plain, int pcie, int coherent);
 
 /* From now on: SIM_LOST_HINTS. */
 void sim_lose_hints(uint64_t count);
+/* Is all of it in one reservation? */
+int sim_is_reserved(unsigned long long addr, uint64_t size);
 
 /* Device memory that can't be handed out: allocated, or kept (freed, but still exported). */
 uint64_t sim_used_bytes(int device);

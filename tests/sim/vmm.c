@@ -147,7 +147,7 @@ SIM_CALL(cuMemAddressReserve,
 {
 	uint64_t base;
 
-	if (!ptr || !size || size % SIM_PAGE || (align & (align - 1)) || flags)
+	if (!ptr || !size || size % SIM_PAGE || (align & (align - 1)) || wanted % SIM_PAGE || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (wanted >= ADDRESS_LIMIT)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -164,6 +164,16 @@ static bool reserved(uint64_t addr, uint64_t size)
 	uint64_t base, all;
 
 	return sim_reservation_at(addr, &base, &all) && size <= all && addr - base <= all - size;
+}
+
+SIM_API int sim_is_reserved(unsigned long long addr, uint64_t size)
+{
+	bool is;
+
+	sim_lock();
+	is = reserved(addr, size);
+	sim_unlock();
+	return is;
 }
 
 static bool nothing_mapped(uint64_t addr, uint64_t size)

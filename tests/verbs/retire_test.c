@@ -11,17 +11,6 @@ void begin_with(size_t size)
 	mr = must_register(pd, p, 4096, ALL_ACCESS);
 }
 
-bool is_reserved(CUdeviceptr at, size_t size)
-{
-	__typeof__(&cuMemAddressReserve) reserve = unwatched("cuMemAddressReserve");
-	__typeof__(&cuMemAddressFree) unreserve = unwatched("cuMemAddressFree");
-	CUdeviceptr got;
-
-	OK(reserve(&got, size, 0, at, 0));
-	OK(unreserve(got, size));
-	return got != at;
-}
-
 void all_ended(unsigned ranges, uint64_t bytes)
 {
 	ck_assert_uint_eq(recorder_open_mrs(), 0);

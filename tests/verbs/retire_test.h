@@ -8,8 +8,10 @@
 extern struct ibv_mr *mr; /* of p */
 void begin_with(size_t size);
 
-/* Does the driver refuse this address to others? Asked behind pindown's back. */
-bool is_reserved(CUdeviceptr at, size_t size);
+static inline bool is_reserved(CUdeviceptr at, size_t size)
+{
+	return sim_is_reserved(at, size);
+}
 
 /* Nothing of what the program has freed is kept; so many ranges are retired. */
 void all_ended(unsigned ranges, uint64_t bytes);

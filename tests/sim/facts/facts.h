@@ -59,6 +59,7 @@ void facts_old(void);
 void facts_exit(void);
 void facts_fork(void);
 void facts_reserved(void);
+void facts_reserved_chunks(void);
 void facts_reserved_ends(void);
 void facts_reserved_capture(void);
 void facts_reserved_restore(void);

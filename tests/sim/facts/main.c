@@ -33,6 +33,7 @@ static const struct group {
 	{"exit", facts_exit},
 	{"fork", facts_fork},
 	{"reserved", facts_reserved},
+	{"reserved chunks", facts_reserved_chunks},
 	{"reserved ends", facts_reserved_ends},
 	{"reserved capture", facts_reserved_capture},
 	{"reserved restore", facts_reserved_restore},

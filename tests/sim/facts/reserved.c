@@ -288,6 +288,46 @@ void facts_reserved(void)
 	ask_about_pools();
 }
 
+/* ---- chunks of 32 MiB ----------------------------------------------------------------------- */
+
+/* Two blocks of 16 MiB side by side, so in one chunk. */
+static void allocate_two(CUdeviceptr two[2])
+{
+	int i = 8;
+
+	two[1] = allocated(16 * MIB);
+	do {
+		two[0] = two[1];
+		two[1] = allocated(16 * MIB);
+	} while (two[1] != two[0] + 16 * MIB && --i);
+	say("16 MiB, two are side by side", "%d", i > 0);
+}
+
+void facts_reserved_chunks(void)
+{
+	CUdeviceptr first, two[2], ptr, got;
+
+	begin();
+	first = allocated(16 * MIB);
+	allocate_two(two);
+	NEED(cuMemFree_v2(two[1]));
+	NEED(cuMemFree_v2(two[0]));
+	reserve_briefly("both freed, where one was", two[0], 16 * MIB);
+	allocate_two(two);
+	NEED(cuMemFree_v2(first));
+	NEED(cuMemFree_v2(two[1]));
+	NEED(cuMemFree_v2(two[0]));
+	got = reserve("one before them freed, too, where one was", two[0], 16 * MIB);
+	say_place("where the one before was", got, first);
+	reserve_briefly("reserved, where one was", two[0], 16 * MIB);
+	give_back(got, 16 * MIB);
+	ptr = freed(64 * MIB);
+	reserve_briefly("64 MiB freed, the first half", ptr, 32 * MIB);
+	reserve_briefly("64 MiB freed, the second half", ptr + 32 * MIB, 32 * MIB);
+	reserve_briefly("64 MiB freed, the second quarter", ptr + 16 * MIB, 16 * MIB);
+	reserve_briefly("64 MiB freed, all of it", ptr, 64 * MIB);
+}
+
 /* ---- the end of the context ----------------------------------------------------------------- */
 
 /* Makes a context that is alive current, asks, and gives the reservation back. */

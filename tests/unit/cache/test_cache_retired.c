@@ -154,6 +154,56 @@ START_TEST(where_no_record_is_free_all_is_kept)
 }
 END_TEST
 
+/* ---- where the driver reserves: last of all in a chunk that it has given up ---- */
+
+static uint64_t reservations(void)
+{
+	return sim_calls("cuMemAddressReserve");
+}
+
+START_TEST(it_is_had_once_the_holes_elsewhere_are_taken)
+{
+	CUdeviceptr elsewhere, p, neighbour;
+	pindown_object *object;
+	uint64_t before;
+
+	pindown_detach(retire(MIB(4)).object); /* the driver has been asked whether it reserves */
+	elsewhere = program_alloc(MIB(16));
+	p = program_alloc(MIB(16));
+	neighbour = program_alloc(MIB(16));
+	ck_assert_uint_eq(neighbour, p + MIB(16));
+	object = hold(p);
+	OK(program_free(elsewhere));
+	OK(program_free(neighbour));
+	before = reservations();
+	OK(program_free(p));
+	ck_assert_uint_eq(reservations(), before + 2);
+	ck_assert(is_reserved(p, MIB(16)));
+	ck_assert(!is_reserved(elsewhere, MIB(2)));
+	ck_assert_uint_eq(stats().retired_bytes, MIB(16));
+	ck_assert_uint_eq(stats().escapes, 0);
+	pindown_detach(object);
+}
+END_TEST
+
+START_TEST(a_hole_that_begins_before_it_is_taken_as_a_whole)
+{
+	CUdeviceptr rest = program_alloc(MIB(30)); /* of the context's chunk: no hole is left */
+	CUdeviceptr before = program_alloc(MIB(4)), p = program_alloc(MIB(8));
+	pindown_object *object = hold(p);
+
+	ck_assert_uint_eq(p, before + MIB(4));
+	OK(program_free(before));
+	OK(program_free(p));
+	ck_assert_uint_eq(reservations(), 2 + 2); /* 2: the probe */
+	ck_assert(is_reserved(before, MIB(12)));
+	ck_assert_uint_eq(stats().retired_bytes, MIB(12));
+	ck_assert_uint_eq(stats().escapes, 0);
+	pindown_detach(object);
+	OK(program_free(rest));
+}
+END_TEST
+
 /* ---- what happens during a free ---- */
 
 START_TEST(all_is_dropped_while_the_driver_frees)
@@ -415,6 +465,9 @@ int main(void)
 	tcase_add_test(tc, one_that_is_dropped_late_touches_no_other);
 	tcase_add_test(tc, one_that_is_dropped_before_its_range_has_gone);
 	tcase_add_test(tc, where_no_record_is_free_all_is_kept);
+	tc = retired_case(suite, "where the driver reserves");
+	tcase_add_test(tc, it_is_had_once_the_holes_elsewhere_are_taken);
+	tcase_add_test(tc, a_hole_that_begins_before_it_is_taken_as_a_whole);
 	tc = retired_case(suite, "during a free");
 	tcase_add_test(tc, all_is_dropped_while_the_driver_frees);
 	tcase_add_test(tc, the_driver_fails_to_free);

@@ -114,15 +114,6 @@ struct registration *registration_of(pindown_object *object)
 	return pindown_object_data(object);
 }
 
-bool is_reserved(CUdeviceptr at, uint64_t size)
-{
-	CUdeviceptr got;
-
-	OK(cuMemAddressReserve(&got, size, 0, at, 0));
-	OK(cuMemAddressFree(got, size));
-	return got != at;
-}
-
 struct retired retire(uint64_t size)
 {
 	struct retired retired = {.p = program_alloc(size)};

@@ -32,8 +32,10 @@ CUresult program_free(CUdeviceptr p);
 pindown_object *hold(CUdeviceptr p);
 struct registration *registration_of(pindown_object *object);
 
-/* Does the driver refuse these addresses to others? */
-bool is_reserved(CUdeviceptr at, uint64_t size);
+static inline bool is_reserved(CUdeviceptr at, uint64_t size)
+{
+	return sim_is_reserved(at, size);
+}
 
 /* Memory of this size, registered, freed, and still held. */
 struct retired {

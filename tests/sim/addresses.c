@@ -165,12 +165,12 @@ static bool remembered_place(uint64_t count, uint64_t *slot)
 	for (i = 1; i <= REMEMBERED; i++) {
 		struct range *range = &remembered[(remembered_next - i) % REMEMBERED];
 
-		if (range->count != count || is_given_up(&arena, range->slot))
+		if (range->count != count || !bits_all_clear(arena.taken, range->slot, count) ||
+		    is_given_up(&arena, range->slot))
 			continue;
-		range->count = 0;
 		*slot = range->slot;
-		if (bits_all_clear(arena.taken, range->slot, count))
-			return true;
+		range->count = 0;
+		return true;
 	}
 	return false;
 }

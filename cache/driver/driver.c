@@ -722,7 +722,7 @@ enum pdn_reserved PDN_RARE pdn_driver_try_to_reserve(uint64_t size)
 		return PDN_REFUSED;
 	first = got;
 	pdn_driver_unreserve(first, size);
-	answer = pdn_driver_reserve(&first, first + size, 1);
+	answer = pdn_driver_reserve(&first, first + size, PDN_MOST_TRIES);
 	if (answer == PDN_RESERVED)
 		pdn_driver_unreserve(first, size);
 	return answer;

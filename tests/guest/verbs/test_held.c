@@ -13,8 +13,8 @@ static struct {
 	CUdeviceptr again;
 } state;
 
-/* Frees the memory of a registration, and allocates memory at its address. */
-static void free_what_is_held(void)
+/* Frees the memory of a registration, and allocates as much. Returns the address freed. */
+static CUdeviceptr free_what_is_held(void)
 {
 	CUdeviceptr ptr;
 
@@ -29,7 +29,12 @@ static void free_what_is_held(void)
 	check_equal(hca_count("live_mrs"), 2);
 	check_equal(cuMemFree_v2(ptr), CUDA_SUCCESS);
 	state.again = gpu_buffer(BLOCK, 3);
-	check_equal(state.again, ptr);
+	return ptr;
+}
+
+static void get_its_address_again(void)
+{
+	check_equal(free_what_is_held(), state.again);
 }
 
 static enum ibv_wc_status write_by_the_old_key(void)
@@ -54,7 +59,7 @@ TEST(kept)
 {
 	uint64_t pages = gpu_count(SIM_GPU_MEMORY_PAGES);
 
-	free_what_is_held();
+	get_its_address_again();
 	check_equal(hca_count("live_mrs"), 2);
 	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES) - pages, 3 * BLOCK / PAGE);
 	check_equal(write_by_the_old_key(), IBV_WC_SUCCESS);
@@ -66,7 +71,7 @@ TEST(kept_but_revoked_by_the_kernel)
 {
 	unsigned long revoked = hca_count("revoked");
 
-	free_what_is_held();
+	get_its_address_again();
 	check_equal(hca_count("live_mrs"), 2);
 	check_equal(hca_count("revoked"), revoked + 1);
 	check_equal(write_by_the_old_key(), IBV_WC_REM_ACCESS_ERR);
@@ -77,7 +82,21 @@ TEST(revoked)
 {
 	uint64_t pages = gpu_count(SIM_GPU_MEMORY_PAGES);
 
-	free_what_is_held();
+	get_its_address_again();
+	check_equal(hca_count("live_mrs"), 1);
+	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES) - pages, 2 * BLOCK / PAGE);
+	check_equal(write_by_the_old_key(), IBV_WC_REM_ACCESS_ERR);
+	give_back();
+}
+
+/* The default: the address is handed out to nobody while the registration is held. */
+TEST(retired)
+{
+	uint64_t pages = gpu_count(SIM_GPU_MEMORY_PAGES);
+	CUdeviceptr freed = free_what_is_held();
+
+	if (state.again == freed)
+		fail("the address of a registration is in use again");
 	check_equal(hca_count("live_mrs"), 1);
 	check_equal(gpu_count(SIM_GPU_MEMORY_PAGES) - pages, 2 * BLOCK / PAGE);
 	check_equal(write_by_the_old_key(), IBV_WC_REM_ACCESS_ERR);

@@ -40,7 +40,9 @@ static void begin(void)
 	CUcontext context;
 
 	must(!cuInit(0) && !cuCtxCreate_v2(&context, 0, 0), "CUDA");
-	must(devices && devices[0] && (device = ibv_open_device(devices[0])), "the card");
+	must(devices && devices[0], "a card");
+	device = ibv_open_device(devices[0]);
+	must(device != NULL, "ibv_open_device");
 	domain = ibv_alloc_pd(device);
 	must(domain != NULL, "ibv_alloc_pd");
 	ibv_free_device_list(devices);

@@ -7,88 +7,16 @@
 #include "cache/driver/cuda_abi.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"
+#include "cache/driver/functions.h"
 #include "cache/pindown.h"
 
-PDN_AT_LOAD void *(*pdn_find_driver_symbol)(const char *name);
 PDN_AT_LOAD bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
 PDN_AT_LOAD bool (*pdn_free_is_sure)(uint64_t addr);
 PDN_AT_LOAD bool (*pdn_pool_keeps)(void *pool);
 
 /*
- * The functions used here; each is looked up by its exported name at its first use. About memory
- * that another thread may be freeing, only calls are made that were seen to be safe then: the table
- * "What pindown asks the driver" in docs/how-it-works.md has a row for each.
- */
-#define DRIVER_FUNCTIONS(F)                                                                      \
-	F(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                     \
-	F(cuPointerGetAttributes, (unsigned, CUpointer_attribute *, void **, CUdeviceptr))       \
-	F(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode *))                            \
-	F(cuPointerSetAttribute, (const void *, CUpointer_attribute, CUdeviceptr))               \
-	F(cuMemGetAddressRange_v2, (CUdeviceptr *, size_t *, CUdeviceptr))                       \
-	F(cuMemGetHandleForAddressRange,                                                         \
-	  (void *, CUdeviceptr, size_t, CUmemRangeHandleType, unsigned long long))               \
-	F(cuCtxPushCurrent_v2, (CUcontext))                                                      \
-	F(cuCtxPopCurrent_v2, (CUcontext *))                                                     \
-	F(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                             \
-	F(cuCtxGetDevice, (CUdevice *))                                                          \
-	F(cuDevicePrimaryCtxRetain, (CUcontext *, CUdevice))                                     \
-	F(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                              \
-	F(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                           \
-	F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
-	F(cuMemAddressFree, (CUdeviceptr, size_t))
-
-#define MEMBER(name, parameters) CUresult(*name) parameters;
-static struct {
-	DRIVER_FUNCTIONS(MEMBER)
-} driver;
-
-static PDN_AT_LOAD bool forgotten;
-
-/* Stored for a function that this driver lacks. */
-#define ABSENT ((void *)-1)
-
-/*
- * Relaxed, here and below: a function belongs to a library that was loaded before it could be
- * looked up, and the pointer publishes nothing else.
- */
-static void *PDN_RARE look_up_function(void **slot, const char *name)
-{
-	int saved = errno;
-	void *found = pdn_find_driver_symbol ? pdn_find_driver_symbol(name) : NULL;
-
-	/* Every driver has cuPointerGetAttribute: until that is found, no driver is loaded. */
-	if (!found && __atomic_load_n(&driver.cuPointerGetAttribute, __ATOMIC_RELAXED))
-		found = ABSENT;
-	__atomic_store_n(slot, found, __ATOMIC_RELAXED);
-	errno = saved;
-	return found;
-}
-
-static inline __attribute__((always_inline)) void *find_function(void **slot, const char *name)
-{
-	void *found = __atomic_load_n(slot, __ATOMIC_RELAXED);
-
-	if (__atomic_load_n(&forgotten, __ATOMIC_RELAXED))
-		return NULL;
-	if (__builtin_expect(!found, 0))
-		found = look_up_function(slot, name);
-	return found == ABSENT ? NULL : found;
-}
-
-/* Threads that look up at once find and store the same. Use REAL only after HAVE has succeeded. */
-#define REAL(name) __atomic_load_n(&driver.name, __ATOMIC_RELAXED)
-#define HAVE(name) find_function((void **)(void *)&driver.name, #name)
-
-/* The same, as a call: where time is no matter, room is. */
-static void *PDN_RARE find_rarely(void **slot, const char *name)
-{
-	return find_function(slot, name);
-}
-#define HAVE_RARELY(name) find_rarely((void **)(void *)&driver.name, #name)
-
-/*
  * The three functions that each pin needs have been found: one look serves for all. Relaxed, as
- * above. `forgotten` counts for more.
+ * in functions.h. pdn_driver_forgotten counts for more.
  */
 static bool has_all;
 
@@ -104,17 +32,8 @@ static bool PDN_RARE look_up_all(void)
 static inline bool have_all(void)
 {
 	if (__builtin_expect(__atomic_load_n(&has_all, __ATOMIC_RELAXED), 1))
-		return !__atomic_load_n(&forgotten, __ATOMIC_RELAXED);
+		return !__atomic_load_n(&pdn_driver_forgotten, __ATOMIC_RELAXED);
 	return look_up_all();
-}
-
-/*
- * The pointers stay, since another thread may be about to call through one. Relaxed: pairs with
- * find_function(); it matters only to later calls.
- */
-void pdn_driver_forget(void)
-{
-	__atomic_store_n(&forgotten, true, __ATOMIC_RELAXED);
 }
 
 static inline CUresult ask_buffer_id(uint64_t addr, uint64_t *id)
@@ -244,6 +163,13 @@ static void PDN_RARE return_borrowed(const struct borrowed *b)
 		REAL(cuCtxPopCurrent_v2)(&popped);
 	if (b->retained)
 		REAL(cuDevicePrimaryCtxRelease_v2)(b->device);
+}
+
+bool PDN_RARE pdn_driver_has_context(void)
+{
+	CUdevice device;
+
+	return HAVE_RARELY(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
 }
 
 /* ---- describing an allocation ------------------------------------------------------------- */
@@ -657,73 +583,4 @@ int PDN_RARE pdn_driver_export(uint64_t base, uint64_t length, void *context, in
 		result = export_now(base, length, pcie, fd);
 	return_borrowed(&borrowed);
 	return result;
-}
-
-/* ---- addresses that nobody is to get -------------------------------------------------------- */
-
-bool PDN_RARE pdn_driver_has_context(void)
-{
-	CUdevice device;
-
-	return HAVE_RARELY(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
-}
-
-void PDN_RARE pdn_driver_unreserve(uint64_t addr, uint64_t size)
-{
-	if (HAVE_RARELY(cuMemAddressFree))
-		REAL(cuMemAddressFree)(addr, size);
-}
-
-/* The driver takes the address for a wish; 0: there is none. */
-static bool PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
-{
-	return HAVE_RARELY(cuMemAddressReserve) && HAVE_RARELY(cuMemAddressFree) &&
-	       REAL(cuMemAddressReserve)(got, size, 0, wanted, 0) == CUDA_SUCCESS;
-}
-
-/*
- * NVIDIA's driver takes the beginning of some other free range that is large enough rather than the
- * wish, if there is any. So what lands elsewhere is kept while the driver is asked again. A free
- * range that begins before the wish is taken as a whole.
- */
-enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tries)
-{
-	CUdeviceptr others[PDN_MOST_TRIES], got = 0;
-	uint64_t sizes[PDN_MOST_TRIES], size, at = *begin;
-	enum pdn_reserved result = PDN_REFUSED;
-	unsigned count = 0;
-
-	while (tries-- && reserve(at, size = end - at, &got)) {
-		result = got == at ? PDN_RESERVED : PDN_ELSEWHERE;
-		if (result == PDN_RESERVED)
-			break;
-		if (got < at && at < got + size) {
-			pdn_driver_unreserve(got, size);
-			at = got;
-		} else {
-			sizes[count] = size;
-			others[count++] = got;
-		}
-	}
-	while (count--)
-		pdn_driver_unreserve(others[count], sizes[count]);
-	if (result == PDN_RESERVED)
-		*begin = at;
-	return result;
-}
-
-enum pdn_reserved PDN_RARE pdn_driver_try_to_reserve(uint64_t size)
-{
-	enum pdn_reserved answer;
-	CUdeviceptr got;
-	uint64_t first;
-
-	if (!reserve(0, size, &got))
-		return PDN_REFUSED;
-	first = got;
-	pdn_driver_unreserve(first, size);
-	answer = pdn_driver_reserve(&first, first + size, PDN_MOST_TRIES);
-	if (answer == PDN_RESERVED)
-		pdn_driver_unreserve(first, size);
-	return answer;
 }

@@ -86,14 +86,18 @@ int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device,
 bool pdn_driver_has_context(void);
 
 /*
- * Reserve these addresses, whole blocks of 2 MiB, without memory: the driver hands them out to
- * nobody. The range may begin earlier than was asked for. ELSEWHERE: somebody has them, as far as
- * so many tries tell. It takes no context. The other function asks whether the driver does that at
- * all: ELSEWHERE if another thread was faster, or it never does as it is asked.
+ * Reserve [*begin, end), whole blocks of 2 MiB, without memory: the driver hands the addresses out
+ * to nobody. No context is needed. If the free range that they are in begins earlier, *begin does
+ * then, too. ELSEWHERE: in none of `tries` calls did the driver reserve where it was asked to.
  */
 #define PDN_MOST_TRIES 64
 enum pdn_reserved { PDN_RESERVED, PDN_ELSEWHERE, PDN_REFUSED };
 enum pdn_reserved pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tries);
+
+/*
+ * Does the driver reserve addresses at all? Reserves some, and gives them back. ELSEWHERE: not
+ * where it was asked to, this time; another thread may have been faster.
+ */
 enum pdn_reserved pdn_driver_try_to_reserve(uint64_t size);
 void pdn_driver_unreserve(uint64_t addr, uint64_t size);
 

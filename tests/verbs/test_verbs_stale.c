@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
+#include "tests/fuzz/dice.h"
 #include "tests/unit/support/suite.h"
 #include "verbs_test.h"
 
@@ -38,10 +38,7 @@ static struct player {
 
 static uint32_t roll(struct player *me, uint32_t sides)
 {
-	me->random ^= me->random << 13;
-	me->random ^= me->random >> 7;
-	me->random ^= me->random << 17;
-	return (uint32_t)(me->random >> 33) % sides;
+	return (uint32_t)below(&me->random, sides);
 }
 
 static void drop(struct entry *entry)
@@ -149,7 +146,7 @@ static void play_all(uint64_t seed)
 	for (unsigned i = 0; i < THREADS; i++) {
 		struct player *one = &players[i];
 
-		one->random = (seed ^ (0x9e3779b97f4a7c15u * (i + 1))) | 1;
+		one->random = seed + i;
 		one->target = ibv_reg_mr(pd, one->got, sizeof(one->got), ALL_ACCESS);
 		ck_assert_int_eq(pthread_create(&one->thread, NULL, play, one), 0);
 	}
@@ -161,18 +158,9 @@ static void play_all(uint64_t seed)
 
 START_TEST(what_the_card_sends_of_large_memory_is_right)
 {
-	const char *given = getenv("STRESS_SEED");
-	uint64_t seed = 0;
-
-	if (given)
-		seed = strtoull(given, NULL, 0);
-	else
-		ck_assert_int_eq(getrandom(&seed, sizeof(seed), 0), (int)sizeof(seed));
-	printf("%d threads, STRESS_SEED=0x%" PRIx64 "\n", THREADS, seed);
-	fflush(stdout);
 	begin();
 	register_once(pd, gpu_alloc(MIB(2)), SENT, ALL_ACCESS);
-	play_all(seed);
+	play_all(stress_seed(THREADS));
 	printf("%u hits; wrong: %u large, %u small, %u of pools, %u mapped; failed: %u large, %u "
 	       "small; %" PRIu64 " ranges retired, %" PRIu64 " escaped\n",
 	       hits, wrong[LARGE], wrong[SMALL], wrong[POOL], wrong[MAPPED], failed[LARGE],

@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/random.h>
 
 #include "tests/unit/support/sim_test.h"
 
@@ -87,16 +86,9 @@ static void play(void *arg)
 
 START_TEST(threads_against_an_oracle)
 {
-	const char *given = getenv("STRESS_SEED");
-	uint64_t seed = 0;
+	uint64_t seed = stress_seed(THREADS);
 
 	start_cuda();
-	if (given)
-		seed = strtoull(given, NULL, 0);
-	else
-		ck_assert_int_eq(getrandom(&seed, sizeof(seed), 0), (int)sizeof(seed));
-	printf("%u threads, STRESS_SEED=0x%" PRIx64 "\n", THREADS, seed);
-	fflush(stdout);
 	for (uintptr_t i = 0; i < THREADS; i++) {
 		players[i].random = (seed ^ (0x9e3779b97f4a7c15u * (i + 1))) | 1;
 		worker_start(&players[i].worker, play, (void *)i);

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "cache/base/barrier.h"
@@ -514,18 +513,6 @@ static void play(void *arg)
 
 /* ---- the runs ---- */
 
-static uint64_t seed_of_this_run(void)
-{
-	const char *given = getenv("STRESS_SEED");
-	uint64_t seed = 0;
-
-	if (given)
-		seed = strtoull(given, NULL, 0);
-	else
-		ck_assert_int_eq(getrandom(&seed, sizeof(seed), 0), (int)sizeof(seed));
-	return seed ? seed : 1;
-}
-
 static unsigned ops_per_thread(unsigned threads)
 {
 	const char *given = getenv("STRESS_OPS");
@@ -589,10 +576,8 @@ static void play_all(unsigned threads, uint64_t seed)
 
 static void run(unsigned threads)
 {
-	uint64_t seed = seed_of_this_run();
+	uint64_t seed = stress_seed(threads);
 
-	printf("%u threads, STRESS_SEED=0x%" PRIx64 "\n", threads, seed);
-	fflush(stdout);
 	for (unsigned i = 0; i < SLOTS; i++) {
 		slots[i] = (struct slot){
 			.base = BASE + MIB(2) * i, .size = KIB(64), .trusted = MIB(2)};

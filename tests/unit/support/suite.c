@@ -4,11 +4,13 @@
 #include "tests/unit/support/suite.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 static unsigned *skipped; /* shared with the processes in which the tests run */
@@ -50,6 +52,21 @@ TCase *suite_case(Suite *suite, const char *name, void (*begin)(void), void (*en
 	tcase_set_timeout(tc, 120);
 	suite_add_tcase(suite, tc);
 	return tc;
+}
+
+uint64_t stress_seed(unsigned threads)
+{
+	const char *given = getenv("STRESS_SEED");
+	uint64_t seed = 0;
+
+	if (given)
+		seed = strtoull(given, NULL, 0);
+	else
+		ck_assert_int_eq(getrandom(&seed, sizeof(seed), 0), (int)sizeof(seed));
+	seed += !seed;
+	printf("%u threads, STRESS_SEED=0x%" PRIx64 "\n", threads, seed);
+	fflush(stdout);
+	return seed;
 }
 
 uint64_t used_address_space(void)

@@ -30,6 +30,9 @@ bool emulator_lacks(const char *what);
 /* Was the long round of the tests by chance asked for, by CHECK_LONG=1? */
 bool wants_long_rounds(void);
 
+/* The seed of a test by chance, which it prints: STRESS_SEED's, or a random one. It is never 0. */
+uint64_t stress_seed(unsigned threads);
+
 /* The bytes of address space that this process has taken. */
 uint64_t used_address_space(void);
 

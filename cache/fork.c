@@ -26,7 +26,8 @@
 #include "cache/objects/object.h"
 #include "cache/race.h"
 #include "cache/region.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
+#include "cache/retire/turns.h"
 #include "cache/subscribe.h"
 #include "cache/top/page.h"
 #include "cache/trace/writer.h"
@@ -70,6 +71,7 @@ static void begin_again(void)
 	pdn_creations_fork_child();
 	pdn_exports_fork_child();
 	pdn_retired_fork_child();
+	pdn_turns_fork_child();
 	pdn_consumers_fork_child();
 	pdn_queues_fork_child();
 	pdn_occupied = 0;

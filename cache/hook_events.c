@@ -19,7 +19,7 @@
 #include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/replaced.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
 #include "cache/volatile.h"
 #include "cache/windows.h"
 #include "cache/hook_events.h"

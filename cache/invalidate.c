@@ -19,7 +19,8 @@
 #include "cache/race.h"
 #include "cache/region.h"
 #include "cache/replaced.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
+#include "cache/retire/turns.h"
 
 /*
  * Other threads may be asking the driver about this memory, or be pinning it, and have been told to
@@ -175,6 +176,7 @@ static void __attribute__((cold)) forsake(void)
 	pdn_lock();
 	pdn_flights_drop_own();
 	pdn_retired_drop_own();
+	pdn_turns_drop_own();
 	pdn_creations_drop_own();
 	pdn_dying_drop_own();
 	pdn_objects_drop_own();

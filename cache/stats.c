@@ -14,7 +14,7 @@
 #include "cache/base/visible.h"
 #include "cache/budget.h"
 #include "cache/pindown.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
 #include "cache/top/format.h"
 #include "cache/top/page.h"
 #include "cache/trust.h"

@@ -237,7 +237,7 @@ struct call {
 	 * use `error`, `asked` and `changed` only, and have no guards.
 	 */
 	bool captured; /* the stream was being captured */
-	bool gated;    /* an allocation: see pdn_retired_allocates() */
+	bool gated;    /* an allocation: see pdn_allocation_begins() */
 	bool last;     /* taken for the last close or release, so that something was ended */
 	int error;     /* errno before a call with properties */
 	union {

@@ -15,7 +15,7 @@
 #include "cache/pindown.h"
 #include "cache/probes.h"
 #include "cache/region.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
 #include "cache/trace/writer.h"
 
 /*

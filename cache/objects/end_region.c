@@ -12,7 +12,7 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
 #include "cache/trace/writer.h"
 
 /* Does all of the region's memory end with the scope? */

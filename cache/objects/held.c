@@ -11,7 +11,7 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
 #include "cache/trace/modules.h"
 #include "cache/trace/stack.h"
 

@@ -13,10 +13,12 @@
 #include "cache/ending.h"
 #include "cache/race.h"
 #include "cache/region.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
+#include "cache/retire/turns.h"
 
-#define BLOCK	((uint64_t)2 << 20) /* what the driver reserves, and the least it allocates alone */
-#define RECORDS (1u << 13)	    /* twice the ranges that may be reserved */
+/* The driver reserves whole blocks; smaller allocations share one. */
+#define BLOCK	((uint64_t)2 << 20)
+#define RECORDS (1u << 13) /* twice the ranges that may be reserved */
 #define WAITING 64u
 #define AT_ONCE 4 /* ranges that one call of the program gives back */
 
@@ -25,21 +27,20 @@ PDN_WEAK_EVENT(address_not_retired, (uint32_t region));
 
 uint32_t pdn_retired_most = 4096;
 uint64_t pdn_retired_most_bytes = (uint64_t)4 << 40;
-uint64_t pdn_allocation_waits_ns = 20000000, pdn_retiring_waits_ns = 200000000;
 uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
 uint64_t pdn_retired_bytes;
 
 struct range {
-	uint64_t addr, begin, end; /* what was freed, and the whole blocks around it */
-	uint64_t buffer_id;	   /* of what was freed */
-	uint32_t holders;	   /* registrations that the program has not dropped yet */
-	uint32_t regions;	   /* PENDING: windows share a record */
-	uint32_t turn;		   /* how often the record was used: part of a range's number */
-	uint32_t tid;		   /* PENDING: of the thread that frees; others: 0 */
-	uint32_t region;	   /* PENDING: whose objects end */
-	uint32_t older, newer;	   /* in its queue */
-	bool is_shared;		   /* the block may have other memory: PDN_RETIRES_AFTER */
-	bool was_dropped;	   /* GOING: it is still held */
+	uint64_t addr, buffer_id; /* of the memory that was freed */
+	uint64_t begin, end;	  /* the whole blocks around it */
+	uint32_t holders;	  /* registrations that the program has not dropped yet */
+	uint32_t regions;	  /* PENDING: windows share a record */
+	uint32_t turn;		  /* how often the record was used: part of a range's number */
+	uint32_t tid;		  /* PENDING: of the thread that frees; others: 0 */
+	uint32_t region;	  /* PENDING: whose objects end */
+	uint32_t older, newer;	  /* in its queue */
+	bool is_shared;		  /* the block may have other memory: PDN_RETIRES_AFTER */
+	bool was_dropped;	  /* GOING: it is still held */
 };
 
 /* All under the lock. A free record is in no queue but `unused`; [0] is never used. */
@@ -132,9 +133,9 @@ static uint32_t probes;
 
 static void say_it_does_not(void)
 {
-	pdn_log(PDN_LOG_WARN, "this driver does not reserve addresses (cuMemAddressReserve): "
-			      "registrations that the program holds when it frees their memory "
-			      "are kept, as with PINDOWN_HELD=keep");
+	pdn_log(PDN_LOG_WARN, "this driver does not reserve addresses as it is asked to "
+			      "(cuMemAddressReserve): registrations that the program holds when it "
+			      "frees their memory are kept, as with PINDOWN_HELD=keep");
 }
 
 static bool can_reserve(void)
@@ -190,81 +191,6 @@ static uint32_t find_own(uint64_t addr)
 	return n;
 }
 
-/* ---- the gate ------------------------------------------------------------------------------- */
-
-/*
- * Either allocations are in the driver, or one free that retires its address is, from the driver's
- * free up to the reservation. They take turns. Both wait for a bounded time only: a thread may be
- * in neither for long, or may have ended there. Under the lock.
- */
-bool pdn_retired_ever;
-static uint32_t allocations, window, windows_wanted; /* window: the tid of the free; 0: none */
-static bool window_is_next, window_is_slow;	     /* slow: no other allocation waits for it */
-
-bool __attribute__((cold)) pdn_retired_allocates_some(void)
-{
-	PDN_UNCANCELLED;
-	int saved = errno;
-	uint64_t deadline = pdn_deadline(pdn_allocation_waits_ns);
-
-	pdn_lock();
-	while (!window_is_slow && window != pdn_my_tid() &&
-	       (window || (windows_wanted && window_is_next)))
-		window_is_slow = !pdn_wait_pending(deadline);
-	allocations++;
-	window_is_next = true;
-	pdn_unlock();
-	errno = saved;
-	return true;
-}
-
-void __attribute__((cold)) pdn_retired_allocated(void)
-{
-	PDN_UNCANCELLED;
-	int saved = errno;
-
-	pdn_lock();
-	allocations -= allocations != 0;
-	if (!allocations)
-		pdn_wake_waiters();
-	pdn_unlock();
-	pdn_retired_give_back();
-	errno = saved;
-}
-
-/* Allocations that have not ended in time are not waited for again. */
-bool __attribute__((cold)) pdn_retired_begins_window(uint64_t addr)
-{
-	PDN_UNCANCELLED;
-	uint64_t deadline = pdn_deadline(pdn_retiring_waits_ns);
-	bool mine, in_time = true;
-
-	pdn_lock();
-	mine = find_own(addr) != 0;
-	windows_wanted += mine;
-	while (mine && in_time && (window || allocations))
-		in_time = pdn_wait_pending(deadline);
-	windows_wanted -= mine;
-	if (!in_time)
-		allocations = 0;
-	if (mine)
-		window = pdn_my_tid();
-	pdn_unlock();
-	return mine;
-}
-
-/* Lock not held. */
-static void leave_window(void)
-{
-	pdn_lock();
-	if (window == pdn_my_tid()) {
-		window = 0;
-		window_is_next = window_is_slow = false;
-		pdn_wake_waiters();
-	}
-	pdn_unlock();
-}
-
 /* ---- pending -------------------------------------------------------------------------------- */
 
 static uint32_t new_record(void)
@@ -307,7 +233,7 @@ enum pdn_retires pdn_retire_begin(uint32_t region)
 		};
 		append(&pending, n);
 		count(&pdn_retired_pending, 1);
-		__atomic_store_n(&pdn_retired_ever, true, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_turns_are_taken, true, __ATOMIC_RELAXED);
 	}
 	if (!n)
 		return PDN_RETIRES_NOT;
@@ -345,9 +271,6 @@ void pdn_retire_cancel(uint32_t region)
 void pdn_retired_drop_own(void)
 {
 	uint32_t me = pdn_my_tid();
-
-	if (window == me)
-		window = 0;
 
 	for (uint32_t n = pending.oldest, newer; n; n = newer) {
 		newer = ranges[n].newer;
@@ -497,83 +420,95 @@ static uint32_t next_pending(uint64_t addr, struct range *copy)
 	return n;
 }
 
-/* Lock held. true: so many addresses in a row have escaped that there is no use in it. */
-static bool fails_again(bool escaped)
+bool pdn_retired_begins_window(uint64_t addr)
 {
-	static uint32_t in_a_row;
+	PDN_UNCANCELLED;
+	struct range range;
 
-	in_a_row = escaped ? in_a_row + 1 : 0;
-	if (in_a_row < MOST_PROBES)
+	if (!next_pending(addr, &range))
 		return false;
-	return __atomic_exchange_n(&probes, NO, __ATOMIC_RELAXED) != NO;
+	pdn_retiring_begins();
+	return true;
 }
 
-/*
- * Lock not held. Right behind the driver's free the address can be in use for a moment when other
- * threads allocate, too.
- */
-#define MOST_ROUNDS 5
-#define MOMENT_NS   1000000u
-
-static enum pdn_reserved reserve(struct range *range)
+/* Lock held. Was it one too many in a row? Then there is no use in retiring. */
+static uint32_t escapes_in_a_row; /* under the lock */
+static bool is_in_vain(void)
 {
-	unsigned tries = range->is_shared ? 1 : PDN_MOST_TRIES;
-	enum pdn_reserved result = pdn_driver_reserve(&range->begin, range->end, tries);
-
-	for (unsigned i = 1; i < MOST_ROUNDS && result == PDN_ELSEWHERE && has_escaped(range);
-	     i++) {
-		pdn_nap(MOMENT_NS);
-		result = pdn_driver_reserve(&range->begin, range->end, tries);
-	}
-	return result;
+	return ++escapes_in_a_row >= MOST_PROBES &&
+	       __atomic_exchange_n(&probes, NO, __ATOMIC_RELAXED) != NO;
 }
 
-static void settle(uint32_t n, const struct range *range, enum pdn_reserved result)
+static void say_too_many(void)
 {
-	bool escaped = result != PDN_RESERVED && has_escaped(range), too_many = false;
-	/* Before another thread can drop the last registration. */
-	uint64_t at = pdn_tracing(PDN_EV_RETIRE) ? pdn_ticks() : 0;
-	bool stays = false, held = true, fails = false;
 	static bool said;
 
-	if (result == PDN_RESERVED && range->is_shared)
+	pdn_log_once(&said, PDN_LOG_WARN,
+		     "the program holds registrations of more freed memory than pindown keeps the "
+		     "addresses of (%u ranges, %llu GiB): the driver may use again those that it "
+		     "freed first",
+		     pdn_retired_most, (unsigned long long)(pdn_retired_most_bytes >> 30));
+}
+
+/* Lock held. false: a signal handler has forked, and this is the child. */
+static bool is_still_pending(uint32_t n)
+{
+	return ranges[n].tid != 0;
+}
+
+/* Lock not held. */
+static void settle_reserved(uint32_t n, const struct range *range)
+{
+	/* Before another thread can drop the last registration. */
+	uint64_t at = pdn_tracing(PDN_EV_RETIRE) ? pdn_ticks() : 0;
+	bool held, too_many;
+
+	if (range->is_shared)
 		end_kept_in(n, range);
 	pdn_lock();
-	if (!ranges[n].tid) { /* a signal handler has forked, and this is the child */
+	if (!is_still_pending(n)) {
 		pdn_unlock();
 		return;
 	}
 	end_pending(n);
-	if (result == PDN_RESERVED) {
-		held = ranges[n].holders;
-		ranges[n].begin = range->begin;
-		too_many = enter_reserved(n);
-		fails_again(false);
-	} else {
-		stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
-			pdn_regions[range->region].flags & PDN_REGION_OBJECTS;
-		if (stays)
-			wait_for_block(range);
-		pdn_counts.escapes += escaped;
-		fails = escaped && fails_again(true);
-		pdn_account_retired();
-		free_record(n);
-	}
+	escapes_in_a_row = 0;
+	held = ranges[n].holders;
+	ranges[n].begin = range->begin;
+	too_many = enter_reserved(n);
 	pdn_unlock();
-	if (fails)
-		say_it_does_not();
-	if (stays)
-		PDN_NOTIFY(address_not_retired, range->region);
-	if (result == PDN_RESERVED || escaped)
-		trace(range, escaped ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED, at);
+	trace(range, PDN_RETIRE_RESERVED, at);
 	if (!held)
 		trace(range, PDN_RETIRE_RELEASED, 0);
 	if (too_many)
-		pdn_log_once(&said, PDN_LOG_WARN,
-			     "the program holds registrations of more freed memory than pindown "
-			     "keeps the addresses of (%u ranges, %llu GiB): the driver may use "
-			     "again those that it freed first",
-			     pdn_retired_most, (unsigned long long)(pdn_retired_most_bytes >> 30));
+		say_too_many();
+}
+
+/* Lock not held. What was to end behind the free stays; what has ended before has escaped. */
+static void settle_failed(uint32_t n, const struct range *range)
+{
+	bool escaped = has_escaped(range), stays, in_vain;
+
+	pdn_lock();
+	if (!is_still_pending(n)) {
+		pdn_unlock();
+		return;
+	}
+	end_pending(n);
+	stays = range->is_shared && is_kept_with(range->region, range->buffer_id) &&
+		pdn_regions[range->region].flags & PDN_REGION_OBJECTS;
+	if (stays)
+		wait_for_block(range);
+	pdn_counts.escapes += escaped;
+	in_vain = escaped && is_in_vain();
+	pdn_account_retired();
+	free_record(n);
+	pdn_unlock();
+	if (in_vain)
+		say_it_does_not();
+	if (stays)
+		PDN_NOTIFY(address_not_retired, range->region);
+	if (escaped)
+		trace(range, PDN_RETIRE_ESCAPED, 0);
 }
 
 static void reserve_after_free(uint64_t addr)
@@ -585,9 +520,13 @@ static void reserve_after_free(uint64_t addr)
 
 	while ((n = next_pending(addr, &range)) != 0) {
 		PDN_POINT(RETIRE_RESERVING, range.addr);
-		settle(n, &range, reserve(&range));
+		if (pdn_driver_reserve(&range.begin, range.end,
+				       range.is_shared ? 1 : PDN_MOST_TRIES) == PDN_RESERVED)
+			settle_reserved(n, &range);
+		else
+			settle_failed(n, &range);
 	}
-	leave_window();
+	pdn_retiring_ended();
 	pdn_retired_give_back();
 	errno = saved;
 }
@@ -665,7 +604,5 @@ void pdn_retired_fork_child(void)
 	for (unsigned i = 0; i < WAITING; i++)
 		waiting[i].region = 0;
 	pdn_retired_pending = pdn_retired_ranges = pdn_retired_going = 0;
-	allocations = window = windows_wanted = 0;
-	window_is_next = window_is_slow = pdn_retired_ever = false;
 	pdn_retired_bytes = 0;
 }

@@ -31,16 +31,9 @@
 #include "cache/region.h"
 #include "cache/trace/writer.h"
 
-/* At most so many ranges are reserved, and so many bytes; tests set smaller numbers. */
+/* The bounds of what is reserved at a time; tests set lower ones. */
 extern PDN_HIDDEN uint32_t pdn_retired_most;
 extern PDN_HIDDEN uint64_t pdn_retired_most_bytes;
-
-/*
- * How long an allocation waits for a free that retires its address, and the free for allocations:
- * see pdn_retired_allocates(). The driver's free may wait for kernels, so the first is short. Tests
- * have longer times.
- */
-extern PDN_HIDDEN uint64_t pdn_allocation_waits_ns, pdn_retiring_waits_ns;
 
 /* Ranges by state; bytes of those reserved. Changed under the lock. */
 extern PDN_HIDDEN uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
@@ -112,24 +105,8 @@ static inline void pdn_retired_give_back(void)
 }
 
 /*
- * An allocation must not get the address between a free and its reservation: the call waits while a
- * free of another thread is there, and such a free waits for the call. true: the call of
- * pdn_retired_allocated() is due when it has returned. One load until something is retired for the
- * first time; relaxed: the lock orders the rest, and the first free may meet an allocation that has
- * not seen it.
- */
-extern PDN_HIDDEN bool pdn_retired_ever;
-bool pdn_retired_allocates_some(void);
-static inline bool pdn_retired_allocates(void)
-{
-	return __builtin_expect(__atomic_load_n(&pdn_retired_ever, __ATOMIC_RELAXED), 0) &&
-	       pdn_retired_allocates_some();
-}
-void pdn_retired_allocated(void);
-
-/*
  * Lock not held; its guard is up. This thread is about to make the driver's free of this address:
- * is that PENDING? Then its guard gets PDN_GUARD_RETIRES.
+ * is that PENDING? Then its turn has come (turns.h), and its guard gets PDN_GUARD_RETIRES.
  */
 bool pdn_retired_begins_window(uint64_t addr);
 

@@ -14,7 +14,8 @@
 
 #include "cache/base/config.h"
 #include "cache/foreign_dmabufs.h"
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
+#include "cache/retire/turns.h"
 #include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
 #include "hook/loader/patches.h"
@@ -157,16 +158,18 @@ static inline void allocated(const struct call *call, uint64_t addr, uint64_t le
 		device_memory_begins(addr, length);
 }
 
-/* See pdn_retired_allocates(). */
+/* See pdn_allocation_begins(). */
 static inline void begin_allocation(struct call *call)
 {
-	call->gated = pdn_retired_allocates();
+	call->gated = pdn_allocation_begins();
 }
 
 static inline void end_allocating(const struct call *call)
 {
-	if (PDN_UNLIKELY(call->gated))
-		pdn_retired_allocated();
+	if (PDN_UNLIKELY(call->gated)) {
+		pdn_allocation_ended();
+		pdn_retired_give_back();
+	}
 }
 
 static inline void allocated_linear(const struct call *call, uint64_t addr, uint64_t length)

@@ -8,20 +8,17 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 
 #include "cache/base/test_point.h"
+#include "tests/fuzz/dice.h"
 #include "tests/unit/support/retired_test.h"
 
 static __thread uint64_t random_state; /* 0: not a player of the random test */
 
 static uint32_t roll(uint32_t sides)
 {
-	random_state ^= random_state << 13;
-	random_state ^= random_state >> 7;
-	random_state ^= random_state << 17;
-	return (uint32_t)(random_state >> 33) % sides;
+	return (uint32_t)below(&random_state, sides);
 }
 
 /* The test's own step, once, when an address is about to be reserved. */
@@ -290,13 +287,13 @@ START_TEST(a_free_waits_for_an_allocation)
 {
 	some_was_retired_before();
 	first = hold_first(MIB(4));
-	ck_assert(pdn_retired_allocates());
+	ck_assert(pdn_allocation_begins());
 	worker_start(&worker, free_first, NULL);
 	worker_wait_idle(&worker);
 	ck_assert(!worker_is_done(&worker));
 	ck_assert_uint_eq(sim_calls("cuMemFree_v2"), 2);
 	q = alloc(MIB(4));
-	pdn_retired_allocated();
+	pdn_allocation_ended();
 	worker_join(&worker);
 	ck_assert_uint_ne(q, p);
 	ck_assert_uint_eq(stats().escapes, 0);
@@ -329,14 +326,14 @@ START_TEST(a_free_does_not_wait_for_ever)
 {
 	some_was_retired_before();
 	first = hold_first(MIB(4));
-	ck_assert(pdn_retired_allocates());
+	ck_assert(pdn_allocation_begins());
 	pdn_retiring_waits_ns = 1;
 	OK(program_free(p));
 	ck_assert(is_reserved(p, MIB(4)));
 	pdn_retiring_waits_ns = PATIENCE_NS;
 	pindown_detach(first);
 	pindown_detach(retire(MIB(4)).object); /* nobody waits for that allocation again */
-	pdn_retired_allocated();	       /* it comes late */
+	pdn_allocation_ended();		       /* it comes late */
 	pindown_detach(retire(MIB(4)).object);
 }
 END_TEST
@@ -493,19 +490,12 @@ static void drop_kinds(bool large)
 
 START_TEST(threads_with_a_cache_by_address)
 {
-	const char *given = getenv("STRESS_SEED");
-	uint64_t seed = 0;
+	uint64_t seed = stress_seed(THREADS);
 
-	if (given)
-		seed = strtoull(given, NULL, 0);
-	else
-		ck_assert_int_eq(getrandom(&seed, sizeof(seed), 0), (int)sizeof(seed));
-	printf("%d threads, STRESS_SEED=0x%" PRIx64 "\n", THREADS, seed);
-	fflush(stdout);
 	OK(cuCtxGetCurrent(&current));
 	pindown_detach(retire(MIB(4)).object);
 	for (uintptr_t i = 0; i < THREADS; i++) {
-		players[i].seed = (seed ^ (0x9e3779b97f4a7c15u * (i + 1))) | 1;
+		players[i].seed = seed + i;
 		worker_start(&players[i].worker, play, (void *)i);
 	}
 	for (unsigned i = 0; i < THREADS; i++)

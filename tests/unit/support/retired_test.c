@@ -83,11 +83,13 @@ TCase *retired_case(Suite *suite, const char *name)
 
 CUdeviceptr program_alloc(uint64_t size)
 {
-	bool gated = pdn_retired_allocates();
+	bool gated = pdn_allocation_begins();
 	CUdeviceptr p = alloc(size);
 
-	if (gated)
-		pdn_retired_allocated();
+	if (gated) {
+		pdn_allocation_ended();
+		pdn_retired_give_back();
+	}
 	return p;
 }
 

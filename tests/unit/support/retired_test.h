@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For tests of retired addresses (cache/retired.h) on the simulated driver: a consumer whose
+ * For tests of retired addresses (cache/retire/retired.h) on the simulated driver: a consumer whose
  * objects may end while they are held, as a card's registrations, and hook/'s part of cuMemFree.
  */
 #ifndef RETIRED_TEST_H
 #define RETIRED_TEST_H
 
-#include "cache/retired.h"
+#include "cache/retire/retired.h"
+#include "cache/retire/turns.h"
 #include "tests/unit/support/sim_test.h"
 
 /* What the card knows of a registration. It is never freed, so that a test can look at it. */

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* Who is in the driver: allocations, or one free that retires its address. */
+#define _GNU_SOURCE
+#include <errno.h>
+
+#include "cache/base/cancel.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/race.h"
+#include "cache/retire/turns.h"
+
+uint64_t pdn_allocation_waits_ns = 20000000, pdn_retiring_waits_ns = 200000000;
+bool pdn_turns_are_taken;
+
+/* All under the lock. */
+static uint32_t allocations; /* that are in the driver */
+static uint32_t retiring;    /* the thread whose free is there: its tid; 0: none */
+static uint32_t frees_wait;  /* this many */
+static bool free_is_next;    /* an allocation had the last turn */
+static bool free_takes_long; /* no other allocation waits for it */
+
+bool __attribute__((cold)) pdn_allocation_waits(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	uint64_t deadline = pdn_deadline(pdn_allocation_waits_ns);
+
+	pdn_lock();
+	while (!free_takes_long && retiring != pdn_my_tid() &&
+	       (retiring || (frees_wait && free_is_next)))
+		free_takes_long = !pdn_wait_pending(deadline);
+	allocations++;
+	free_is_next = true;
+	pdn_unlock();
+	errno = saved;
+	return true;
+}
+
+void __attribute__((cold)) pdn_allocation_ended(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+
+	pdn_lock();
+	allocations -= allocations != 0;
+	if (!allocations)
+		pdn_wake_waiters();
+	pdn_unlock();
+	errno = saved;
+}
+
+/* Allocations that have not ended in time are not waited for again. */
+void __attribute__((cold)) pdn_retiring_begins(void)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	uint64_t deadline = pdn_deadline(pdn_retiring_waits_ns);
+	bool in_time = true;
+
+	pdn_lock();
+	frees_wait++;
+	while (in_time && (retiring || allocations))
+		in_time = pdn_wait_pending(deadline);
+	frees_wait--;
+	if (!in_time)
+		allocations = 0;
+	retiring = pdn_my_tid();
+	pdn_unlock();
+	errno = saved;
+}
+
+/* Lock held. */
+static void leave(void)
+{
+	retiring = 0;
+	free_is_next = free_takes_long = false;
+	pdn_wake_waiters();
+}
+
+void pdn_retiring_ended(void)
+{
+	pdn_lock();
+	if (retiring == pdn_my_tid())
+		leave();
+	pdn_unlock();
+}
+
+void pdn_turns_drop_own(void)
+{
+	if (retiring == pdn_my_tid())
+		leave();
+}
+
+void pdn_turns_fork_child(void)
+{
+	allocations = retiring = frees_wait = 0;
+	free_is_next = free_takes_long = pdn_turns_are_taken = false;
+}

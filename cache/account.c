@@ -161,11 +161,6 @@ void pdn_account_lost_race(void)
 	process_changed();
 }
 
-void pdn_account_retired(void)
-{
-	process_changed();
-}
-
 void pdn_account_unprotected(void)
 {
 	pdn_counts.unprotected++;
@@ -178,7 +173,7 @@ void pdn_account_left_to_card(void)
 	process_changed();
 }
 
-void pdn_account_trust(void)
+void pdn_account_process(void)
 {
 	process_changed();
 }

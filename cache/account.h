@@ -21,7 +21,7 @@ extern struct pdn_account pdn_total, pdn_devices[PDN_MAX_DEVICES];
 extern struct pdn_counts {
 	uint64_t pin_failures, lost_races, missed_invalidations, fallbacks, exports_saved;
 	uint64_t objects, objects_made, objects_revoked;
-	uint64_t retired, retired_dropped, escapes, unprotected; /* see retired.h */
+	uint64_t retired, retired_dropped, escapes, unprotected; /* see retire/retired.h */
 	uint64_t left_to_card; /* registrations of GPU memory that libibverbs makes */
 } pdn_counts;
 
@@ -50,10 +50,10 @@ void pdn_account_object_gone(bool revoked);
 /* The consumer objects on a kept region may have changed. */
 void pdn_account_objects(struct pindown_region *region);
 void pdn_account_lost_race(void);
-void pdn_account_retired(void); /* the counts of retired.h have changed */
 void pdn_account_left_to_card(void);
 void pdn_account_unprotected(void);
-void pdn_account_trust(void); /* pdn_is_intercepting() or pdn_is_distrusted() has changed */
+/* What all of the process has in common has changed: trust.h, retire/retired.h. */
+void pdn_account_process(void);
 uint64_t pdn_pinned_bytes(void);
 uint64_t pdn_pinned_bytes_of(int device);
 uint64_t pdn_pinned_regions(void);

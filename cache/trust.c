@@ -82,7 +82,7 @@ static void change_trust(enum trust to)
 {
 	__atomic_store_n(&trust, to, __ATOMIC_RELAXED);
 	check_what_is_live();
-	pdn_account_trust();
+	pdn_account_process();
 }
 
 PDN_STARTS void pdn_set_intercepting(bool yes)

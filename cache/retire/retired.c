@@ -301,7 +301,7 @@ static void leave_reserved(uint32_t n)
 	pdn_retired_bytes -= size_of(&ranges[n]);
 	append(&going, n);
 	count(&pdn_retired_going, 1);
-	pdn_account_retired();
+	pdn_account_process();
 }
 
 /* The number of a record that has been used again is no range's. PENDING: its thread looks. */
@@ -344,7 +344,7 @@ static bool enter_reserved(uint32_t n)
 		drop(reserved.oldest);
 		too_many = true;
 	}
-	pdn_account_retired();
+	pdn_account_process();
 	return too_many;
 }
 
@@ -500,7 +500,7 @@ static void settle_failed(uint32_t n, const struct range *range)
 		wait_for_block(range);
 	pdn_counts.escapes += escaped;
 	in_vain = escaped && is_in_vain();
-	pdn_account_retired();
+	pdn_account_process();
 	free_record(n);
 	pdn_unlock();
 	if (in_vain)

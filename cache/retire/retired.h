@@ -5,11 +5,11 @@
  * the address out for other memory. So the free ends the registration, and the address is reserved
  * right behind the driver's free: nobody gets it until the program has dropped the registration.
  *
- * The driver reserves whole blocks of 2 MiB. Memory that has its blocks to itself is sure to get
- * the reservation: its registrations end before the driver's free. A smaller allocation shares a
- * block. Its registrations are kept over the free, and end only if the block can be reserved then,
- * as nothing else is left in it; if not, that is tried again when other memory there is freed under
- * a registration.
+ * The driver reserves whole blocks of 2 MiB. Where memory has its blocks to itself, only another
+ * thread's allocation can take the address: its registrations end before the driver's free. A
+ * smaller allocation shares a block. Its registrations are kept over the free, and end only if the
+ * block can be reserved then, as nothing else is left in it; if not, that is tried again when other
+ * memory there is freed under a registration.
  *
  *	PENDING -> RESERVED -> GOING -> given back to the driver
  *

@@ -19,6 +19,7 @@
 #include "cache/recheck.h"
 #include "cache/region.h"
 #include "cache/replaced.h"
+#include "cache/retire/handed_out.h"
 #include "cache/retire/retired.h"
 #include "cache/volatile.h"
 #include "cache/windows.h"
@@ -142,7 +143,7 @@ end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why,
 		&(struct pdn_scope){
 			.kind = PDN_GUARD_RANGE, .begin = begin, .end = end, .retires = retires},
 		hint, REASON_OF(why));
-	if (retires && pdn_retired_any_pending() && pdn_retired_begins_window(begin))
+	if (retires && pdn_retired_in(PDN_RETIRED_PENDING) && pdn_retired_begins_window(begin))
 		guard |= PDN_GUARD_RETIRES;
 	return guard;
 }
@@ -321,6 +322,7 @@ void pdn_allocated(uint64_t addr, uint64_t length)
 	if (__builtin_expect(occupied | (unsettled & ~PDN_PENDING_EXPORTS) | flies, 0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
+	pdn_address_handed_out(addr, addr + length);
 }
 
 void __attribute__((cold)) pdn_left_to_card(void)

@@ -467,7 +467,7 @@ struct pindown_stats {
 	 * registration ended with the free, and the driver was kept from handing the address out
 	 * again. In all; now, and their bytes of address space; those that were let go while their
 	 * registration was still held, as there were too many or the program asked for the address;
-	 * and addresses that another thread had got before: should be 0.
+	 * and addresses that were handed out all the same: should be 0.
 	 */
 	uint64_t retired, retired_ranges, retired_bytes, retired_dropped, escapes;
 	/*

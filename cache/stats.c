@@ -73,7 +73,7 @@ static void PDN_RARE fill_process(struct pindown_stats *stats)
 	put(&stats->objects_revoked, pdn_counts.objects_revoked);
 	put(&stats->fallbacks, pdn_counts.fallbacks);
 	put(&stats->retired, pdn_counts.retired);
-	put(&stats->retired_ranges, pdn_retired_ranges);
+	put(&stats->retired_ranges, pdn_retired_ranges());
 	put(&stats->retired_bytes, pdn_retired_bytes);
 	put(&stats->retired_dropped, pdn_counts.retired_dropped);
 	put(&stats->escapes, pdn_counts.escapes);

@@ -41,7 +41,7 @@ enum pdn_event {
 /* In the extra of PDN_EV_RETIRE: what became of an address under a held registration. */
 enum pdn_retire_outcome {
 	PDN_RETIRE_RESERVED,   /* nobody gets it while the registration is held */
-	PDN_RETIRE_ESCAPED,    /* somebody else had it already; the registration has ended */
+	PDN_RETIRE_ESCAPED,    /* somebody has got it all the same; the registration has ended */
 	PDN_RETIRE_GIVEN_BACK, /* the driver may hand it out again; no registration is held */
 	PDN_RETIRE_DROPPED,    /* one still is: too many addresses, or the program asks for it */
 	PDN_RETIRE_RELEASED,   /* the program has dropped the last registration */

@@ -101,6 +101,9 @@ enum pdn_reserved pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tri
 enum pdn_reserved pdn_driver_try_to_reserve(uint64_t size);
 void pdn_driver_unreserve(uint64_t addr, uint64_t size);
 
+/* Memory by cuMemAlloc that the driver has just handed out, and that nobody knows of. */
+void pdn_driver_free(uint64_t addr);
+
 /*
  * Finds a driver function by its exported name. Set by hook/. If it is NULL or returns NULL, no
  * driver is loaded (yet).

@@ -34,7 +34,8 @@
 	F(cuDevicePrimaryCtxRelease_v2, (CUdevice))                                              \
 	F(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                           \
 	F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
-	F(cuMemAddressFree, (CUdeviceptr, size_t))
+	F(cuMemAddressFree, (CUdeviceptr, size_t))                                               \
+	F(cuMemFree_v2, (CUdeviceptr))
 
 #define PDN_DRIVER_MEMBER(name, parameters) CUresult(*name) parameters;
 extern PDN_HIDDEN struct pdn_driver_functions {

@@ -9,6 +9,12 @@ void PDN_RARE pdn_driver_unreserve(uint64_t addr, uint64_t size)
 		REAL(cuMemAddressFree)(addr, size);
 }
 
+void PDN_RARE pdn_driver_free(uint64_t addr)
+{
+	if (HAVE_RARELY(cuMemFree_v2))
+		REAL(cuMemFree_v2)(addr);
+}
+
 /* The driver takes the address for a wish; 0: there is none. */
 static bool PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
 {

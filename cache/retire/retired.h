@@ -11,12 +11,14 @@
  * block can be reserved then, as nothing else is left in it; if not, that is tried again when other
  * memory there is freed under a registration.
  *
- *	PENDING -> RESERVED -> GOING -> given back to the driver
+ *	PENDING -> RESERVED or WATCHED -> GOING -> given back to the driver
  *
  * PENDING: from the beginning of the free, by the thread that frees. RESERVED: up to the last drop
- * of a registration, or until there are too many: then the oldest goes. GOING: ibv_dereg_mr makes
- * no driver call, as its caller may hold any lock, have no context, or be in a signal handler; the
- * next allocation or free that the program makes gives the range back.
+ * of a registration, or until there are too many: then the oldest goes. WATCHED: the same, but the
+ * driver did not reserve it. It is asked again behind the next such frees, and what it hands out
+ * there is not let through (handed_out.h). GOING: ibv_dereg_mr makes no driver call, as its caller
+ * may hold any lock, have no context, or be in a signal handler; the next allocation or free that
+ * the program makes gives the range back.
  */
 #ifndef PDN_RETIRED_H
 #define PDN_RETIRED_H
@@ -35,9 +37,30 @@
 extern PDN_HIDDEN uint32_t pdn_retired_most;
 extern PDN_HIDDEN uint64_t pdn_retired_most_bytes;
 
-/* Ranges by state; bytes of those reserved. Changed under the lock. */
-extern PDN_HIDDEN uint32_t pdn_retired_pending, pdn_retired_ranges, pdn_retired_going;
+enum pdn_retired_state {
+	PDN_RETIRED_UNUSED,
+	PDN_RETIRED_PENDING,
+	PDN_RETIRED_RESERVED,
+	PDN_RETIRED_WATCHED,
+	PDN_RETIRED_GOING,
+	PDN_RETIRED_STATES
+};
+
+/* Ranges by state; bytes of those that are kept from reuse. Changed under the lock. */
+extern PDN_HIDDEN uint32_t pdn_retired_count[PDN_RETIRED_STATES];
 extern PDN_HIDDEN uint64_t pdn_retired_bytes;
+
+/* Relaxed: what this thread has changed it sees, and the rest is asked again under the lock. */
+static inline uint32_t pdn_retired_in(enum pdn_retired_state state)
+{
+	return __atomic_load_n(&pdn_retired_count[state], __ATOMIC_RELAXED);
+}
+
+/* Kept from reuse. */
+static inline uint32_t pdn_retired_ranges(void)
+{
+	return pdn_retired_in(PDN_RETIRED_RESERVED) + pdn_retired_in(PDN_RETIRED_WATCHED);
+}
 
 /*
  * Lock not held. The program is about to free this address with cuMemFree: may held registrations
@@ -80,12 +103,6 @@ bool pdn_retired_let_go(uint32_t number, struct pdn_trace_note *released);
  */
 void pdn_retired_trace(const struct pdn_trace_note *released, uint64_t at);
 
-/* Relaxed: what this thread has made PENDING it sees. */
-static inline bool pdn_retired_any_pending(void)
-{
-	return __atomic_load_n(&pdn_retired_pending, __ATOMIC_RELAXED) != 0;
-}
-
 /*
  * Behind the driver's free. The address of a kept region is retired, and objects on it that may end
  * do (lock held, and dropped); or it is not, and they stay (lock not held).
@@ -100,7 +117,7 @@ PDN_EVENT(address_not_retired, (uint32_t region));
 void pdn_retired_give_back_some(void);
 static inline void pdn_retired_give_back(void)
 {
-	if (__builtin_expect(__atomic_load_n(&pdn_retired_going, __ATOMIC_RELAXED) != 0, 0))
+	if (__builtin_expect(pdn_retired_in(PDN_RETIRED_GOING), 0))
 		pdn_retired_give_back_some();
 }
 

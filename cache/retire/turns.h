@@ -19,19 +19,24 @@
  */
 extern PDN_HIDDEN uint64_t pdn_allocation_waits_ns, pdn_retiring_waits_ns;
 
-/* Set when the first address of the process is about to be retired. */
+/*
+ * Set when the first address of the process is about to be retired. Relaxed: the lock orders the
+ * rest, and the first free may meet an allocation that has not seen it.
+ */
 extern PDN_HIDDEN bool pdn_turns_are_taken;
+static inline bool pdn_any_was_retired(void)
+{
+	return __builtin_expect(__atomic_load_n(&pdn_turns_are_taken, __ATOMIC_RELAXED), 0);
+}
 
 /*
  * Lock not held; around a call that allocates addresses. true: pdn_allocation_ended() is due when
- * it has returned. One load until the first address is retired. Relaxed: the lock orders the rest,
- * and the first free may meet an allocation that has not seen it.
+ * it has returned. One load until the first address is retired.
  */
 bool pdn_allocation_waits(void);
 static inline bool pdn_allocation_begins(void)
 {
-	return __builtin_expect(__atomic_load_n(&pdn_turns_are_taken, __ATOMIC_RELAXED), 0) &&
-	       pdn_allocation_waits();
+	return pdn_any_was_retired() && pdn_allocation_waits();
 }
 void pdn_allocation_ended(void);
 

@@ -14,6 +14,7 @@
 
 #include "cache/base/config.h"
 #include "cache/foreign_dmabufs.h"
+#include "cache/retire/handed_out.h"
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
 #include "hook/cuda/devicemap.h"
@@ -22,6 +23,10 @@
 
 #define NUMBER(x)  ((uint64_t)(uintptr_t)(x))
 #define POINTER(x) ((void *)(uintptr_t)(x))
+
+/* A real function, called with the words of its registers. */
+typedef CUresult by_words(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+#define WORDS(...) ((const uint64_t[PDN_WORDS]){__VA_ARGS__})
 
 /* Relaxed: see where the flags are set, in owners.c and graphs.c. */
 static inline bool is_set(const uint32_t *flag)
@@ -164,18 +169,37 @@ static inline void begin_allocation(struct call *call)
 	call->gated = pdn_allocation_begins();
 }
 
-static inline void end_allocating(const struct call *call)
+/*
+ * A retired address is not let through (cache/retire/handed_out.h): the driver is asked for another
+ * one, with the same arguments.
+ */
+static void __attribute__((noinline, cold))
+end_allocating_slow(struct call *call, const CUdeviceptr *at, uint64_t length,
+		    const uint64_t words[PDN_WORDS])
 {
-	if (PDN_UNLIKELY(call->gated)) {
+	struct pdn_aside aside = {.are_reservations = call->row == PDN_CALL_cuMemAddressReserve};
+
+	while (pdn_retired_again(&aside, out(call, at, sizeof(*at)), length))
+		call->result = ((by_words *)call->real)(words[0], words[1], words[2], words[3],
+							words[4], words[5]);
+	if (call->gated)
 		pdn_allocation_ended();
-		pdn_retired_give_back();
-	}
+	pdn_retired_give_back();
 }
 
-static inline void allocated_linear(const struct call *call, uint64_t addr, uint64_t length)
+static inline void end_allocating(struct call *call, const CUdeviceptr *at, uint64_t length,
+				  const uint64_t words[PDN_WORDS])
 {
-	end_allocating(call);
-	allocated(call, addr, length);
+	if (PDN_UNLIKELY(pdn_any_was_retired()))
+		end_allocating_slow(call, at, length, words);
+}
+
+/* The driver was called with these. */
+static inline void allocated_linear(struct call *call, const CUdeviceptr *at, uint64_t length,
+				    const uint64_t words[PDN_WORDS])
+{
+	end_allocating(call, at, length, words);
+	allocated(call, out(call, at, sizeof(*at)), length);
 }
 
 /* The program asks the driver to reserve addresses: these, if it names any. */

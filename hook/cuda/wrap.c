@@ -183,20 +183,20 @@ struct traced {
 	} while (0)
 
 #define PART static inline __attribute__((always_inline, unused)) void
-#define SELDOM(symbol, params, args, before, after, address, length, more)                   \
-	struct words_of_##symbol {                                                           \
-		EACH(PARAMETERS, PDN_COUNT params, params)                                   \
-	};                                                                                   \
-	PART before_##symbol(struct call *call, PDN_LIST params)                             \
-	{                                                                                    \
-		before;                                                                      \
-	}                                                                                    \
-	PART after_##symbol(const struct call *call, struct traced *traced, PDN_LIST params) \
-	{                                                                                    \
-		after;                                                                       \
-		SET(traced->addr, address);                                                  \
-		SET(traced->size, length);                                                   \
-		SET(traced->extra, more);                                                    \
+#define SELDOM(symbol, params, args, before, after, address, length, more)             \
+	struct words_of_##symbol {                                                     \
+		EACH(PARAMETERS, PDN_COUNT params, params)                             \
+	};                                                                             \
+	PART before_##symbol(struct call *call, PDN_LIST params)                       \
+	{                                                                              \
+		before;                                                                \
+	}                                                                              \
+	PART after_##symbol(struct call *call, struct traced *traced, PDN_LIST params) \
+	{                                                                              \
+		after;                                                                 \
+		SET(traced->addr, address);                                            \
+		SET(traced->size, length);                                             \
+		SET(traced->extra, more);                                              \
 	}
 #define X(symbol, base, version, flavour, params, args, group, ...) \
 	PDN_OF_KIND(symbol, NO_CODE, NO_CODE, SELDOM)(symbol, params, args, __VA_ARGS__)
@@ -226,7 +226,7 @@ static __attribute__((noinline, cold)) void before_seldom(struct call *call, con
 #undef X
 }
 
-static __attribute__((noinline, cold)) void after_seldom(const struct call *call, const void *words,
+static __attribute__((noinline, cold)) void after_seldom(struct call *call, const void *words,
 							 struct traced *traced)
 {
 #define SELDOM_AFTER(symbol, args)                                             \
@@ -250,8 +250,6 @@ static __attribute__((noinline, cold)) void after_seldom(const struct call *call
  * The one caught call of all these rows: see entries.S. A real function that has fewer parameters
  * than there are words leaves the other registers alone.
  */
-typedef CUresult by_words(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
-
 by_words *pdn_seldom(enum pdn_call row, void *real, uint64_t words[PDN_WORDS], const void *caller);
 __attribute__((used, cold)) by_words *pdn_seldom(enum pdn_call row, void *real,
 						 uint64_t words[PDN_WORDS], const void *caller)

@@ -371,10 +371,11 @@ START_TEST(a_driver_that_reserves_elsewhere)
 }
 END_TEST
 
-/* Somebody has got the address before: its registration has ended all the same. */
+/* It is not handed out all the same: the driver is asked for another one. */
 #define MANY 1000 /* more than the reservation is tried for one address */
-START_TEST(an_address_that_another_was_faster_to_take)
+START_TEST(an_address_that_the_driver_does_not_reserve)
 {
+	CUdeviceptr other;
 	struct ibv_mr *first;
 
 	begin_with(MIB(4));
@@ -385,12 +386,14 @@ START_TEST(an_address_that_another_was_faster_to_take)
 	sim_lose_hints(MANY);
 	gpu_free(p);
 	sim_lose_hints(0);
-	ck_assert_uint_eq(stats().escapes, 1);
 	ck_assert_uint_eq(recorder_open_mrs(), 0);
-	ck_assert_uint_eq(stats().retired, 1);
-	ck_assert_uint_eq(stats().retired_ranges, 1);
-	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	ck_assert_uint_eq(stats().retired, 2);
+	ck_assert_uint_eq(stats().retired_ranges, 2);
+	other = gpu_alloc(MIB(4));
+	ck_assert_uint_ne(other, p);
+	ck_assert_uint_eq(stats().escapes, 0);
 	drop_ended(mr);
+	gpu_free(other);
 	drop_ended(first);
 	ck_assert_uint_eq(stats().retired_ranges, 0);
 }
@@ -423,6 +426,6 @@ int main(int argc, char **argv)
 	tc = verbs_case(suite, "drivers");
 	tcase_add_test(tc, a_driver_that_refuses);
 	tcase_add_test(tc, a_driver_that_reserves_elsewhere);
-	tcase_add_test(tc, an_address_that_another_was_faster_to_take);
+	tcase_add_test(tc, an_address_that_the_driver_does_not_reserve);
 	return run_verbs_tests(argc, argv, suite);
 }

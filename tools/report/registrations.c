@@ -98,7 +98,7 @@ static void forget(struct holders *holders, struct region *freed)
 	regions_remove(&holders->freed, freed);
 }
 
-/* Each address is reserved, then released or dropped; or it escapes. */
+/* Each address is reserved, then released or dropped; or it escapes, at once or later. */
 static void count_retire(struct holders *holders, const struct event *event)
 {
 	struct region *freed = find_freed(holders, event);
@@ -116,6 +116,7 @@ static void count_retire(struct holders *holders, const struct event *event)
 	case PDN_RETIRE_ESCAPED:
 		holders->escapes++;
 		settle(holders, freed, freed->revoked, FATE_REVOKED, FATE_ESCAPED);
+		settle(holders, freed, freed->cured, FATE_CURED, FATE_ESCAPED);
 		break;
 	case PDN_RETIRE_DROPPED:
 		holders->dropped++;
@@ -166,7 +167,7 @@ bool registrations_cured(struct holders *holders, const struct event *event)
 const struct retired_answer retired_answers[] = {
 	{"cured_registrations", "Cured registrations",
 	 "ended with the free, address kept from reuse", false, COUNT(fates[FATE_CURED])},
-	{"escaped_addresses", "Escaped addresses", "reused before they could be reserved", true,
+	{"escaped_addresses", "Escaped addresses", "reused while a registration was held", true,
 	 COUNT(escapes)},
 	{"dropped_addresses", "Dropped addresses", "usable again while a registration was held",
 	 true, COUNT(dropped)},

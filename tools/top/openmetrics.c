@@ -45,7 +45,7 @@ static const struct metric {
 	COUNTER("pindown_retired_dropped", retired_dropped,
 		"Of these: given back while a registration was held."),
 	COUNTER("pindown_escapes", escapes,
-		"Freed addresses in use again before they could be kept from it; should be 0."),
+		"Freed addresses in use again while a registration was held; should be 0."),
 	COUNTER("pindown_unprotected_frees", unprotected,
 		"Frees under a registration that stays, with an address that may be used again."),
 	COUNTER("pindown_left_to_card", left_to_card,

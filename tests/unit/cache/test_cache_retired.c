@@ -40,7 +40,7 @@ static void last_ones_are_there(unsigned count)
 	ck_assert_uint_eq(stats().retired_ranges, count);
 	ck_assert_uint_eq(stats().retired_bytes, count * MIB(4));
 	ck_assert_uint_eq(stats().retired_dropped, MANY - count);
-	ck_assert_uint_eq(pdn_retired_going, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_GOING), 0);
 	for (unsigned i = MANY - count; i < MANY; i++)
 		ck_assert(is_reserved(all[i].p, MIB(4)));
 	for (unsigned i = 0; i < MANY; i++)
@@ -97,7 +97,7 @@ START_TEST(one_that_is_dropped_late_touches_no_other)
 		for (unsigned i = 0; i < MANY - 2; i++)
 			pindown_detach(all[i].object);
 		ck_assert_uint_eq(stats().retired_ranges, 2);
-		ck_assert_uint_eq(pdn_retired_going, 0);
+		ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_GOING), 0);
 		ck_assert(is_reserved(all[MANY - 2].p, MIB(4)));
 		ck_assert(is_reserved(all[MANY - 1].p, MIB(4)));
 		pindown_detach(all[MANY - 1].object);
@@ -117,13 +117,13 @@ START_TEST(one_that_is_dropped_before_its_range_has_gone)
 	retire_many();
 	large = retire(MANY * MIB(4));
 	ck_assert_uint_eq(stats().retired_dropped, MANY);
-	ck_assert_uint_gt(pdn_retired_going, 4);
+	ck_assert_uint_gt(pdn_retired_in(PDN_RETIRED_GOING), 4);
 	drop_all();
 	ck_assert_uint_eq(stats().retired_ranges, 1);
 	ck_assert_uint_eq(stats().retired_bytes, MANY * MIB(4));
 	for (unsigned i = 0; i < MANY; i++)
 		OK(program_free(program_alloc(KIB(4))));
-	ck_assert_uint_eq(pdn_retired_going, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_GOING), 0);
 	for (unsigned i = 0; i < MANY; i++)
 		ck_assert(!is_reserved(all[i].p, MIB(4)));
 	ck_assert(is_reserved(large.p, MANY * MIB(4)));
@@ -231,7 +231,7 @@ START_TEST(the_driver_fails_to_free)
 	ck_assert_int_eq(program_free(p), CUDA_ERROR_ILLEGAL_ADDRESS);
 	ck_assert_uint_eq(stats().escapes, 0);
 	ck_assert_uint_eq(stats().retired, 0);
-	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_PENDING), 0);
 	pindown_detach(object);
 	object = hold(p);
 	OK(program_free(p));
@@ -383,7 +383,7 @@ static void the_thread_is_gone(pindown_object *object)
 	struct retired other;
 
 	ck_assert_ptr_null(let_a_thread_free());
-	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_PENDING), 0);
 	ck_assert_uint_eq(stats().retired, 0);
 	pindown_detach(object);
 	OK(program_free(victim));
@@ -413,7 +413,7 @@ START_TEST(a_destroy_callback_of_a_small_one_ends_its_thread)
 	object = hold(victim);
 	on_end = quit;
 	ck_assert_ptr_null(let_a_thread_free());
-	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_PENDING), 0);
 	pindown_detach(object);
 	pindown_detach(retire(MIB(4)).object);
 	OK(program_free(program_alloc(MIB(4))));
@@ -427,7 +427,7 @@ START_TEST(a_subscriber_ends_its_thread)
 	hold(victim);
 	ck_assert_int_gt(pindown_subscribe(quit_when_told, NULL), 0);
 	ck_assert_ptr_null(let_a_thread_free());
-	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_PENDING), 0);
 	ck_assert_uint_eq(stats().retired, 0);
 }
 END_TEST
@@ -447,7 +447,7 @@ START_TEST(a_thread_is_cancelled_in_a_destroy_callback)
 	object = hold(victim);
 	on_end = cancel_this;
 	ck_assert_ptr_eq(let_a_thread_free(), PTHREAD_CANCELED);
-	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_PENDING), 0);
 	ck_assert_uint_eq(stats().retired_ranges, 1);
 	ck_assert(is_reserved(victim, MIB(4)));
 	pindown_detach(object);

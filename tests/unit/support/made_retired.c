@@ -122,8 +122,8 @@ void made_fate(struct made *made, char kind, uint32_t n, uint64_t at)
 	if (kind == 'r')
 		return;
 	retire(made, &one, kind == 'e' ? PDN_RETIRE_ESCAPED : PDN_RETIRE_RESERVED, 300);
-	if (kind == 'd')
-		retire(made, &one, PDN_RETIRE_DROPPED, 400);
+	if (kind == 'd' || kind == 'E')
+		retire(made, &one, kind == 'd' ? PDN_RETIRE_DROPPED : PDN_RETIRE_ESCAPED, 400);
 	if (kind != 'c')
 		return;
 	retire(made, &one, PDN_RETIRE_RELEASED, 400);

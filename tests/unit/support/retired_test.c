@@ -67,9 +67,9 @@ void retired_begin(void)
 static void end(void)
 {
 	on_end = NULL;
-	while (pdn_retired_going)
+	while (pdn_retired_in(PDN_RETIRED_GOING))
 		pdn_retired_give_back_some();
-	ck_assert_uint_eq(pdn_retired_pending, 0);
+	ck_assert_uint_eq(pdn_retired_in(PDN_RETIRED_PENDING), 0);
 	ck_assert_uint_eq(stats().retired_ranges, 0);
 	ck_assert_uint_eq(stats().retired_bytes, 0);
 	ck_assert_uint_eq(stats().kept_regions, 0);
@@ -83,13 +83,17 @@ TCase *retired_case(Suite *suite, const char *name)
 
 CUdeviceptr program_alloc(uint64_t size)
 {
+	struct pdn_aside aside = {0};
 	bool gated = pdn_allocation_begins();
-	CUdeviceptr p = alloc(size);
+	CUdeviceptr p;
 
-	if (gated) {
+	do
+		OK(cuMemAlloc_v2(&p, size));
+	while (pdn_retired_again(&aside, p, size));
+	if (gated)
 		pdn_allocation_ended();
-		pdn_retired_give_back();
-	}
+	pdn_retired_give_back();
+	pdn_allocated(p, size);
 	return p;
 }
 

@@ -6,6 +6,7 @@
 #ifndef RETIRED_TEST_H
 #define RETIRED_TEST_H
 
+#include "cache/retire/handed_out.h"
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
 #include "tests/unit/support/sim_test.h"
@@ -25,7 +26,7 @@ extern void (*on_end)(const struct registration *ended);
 TCase *retired_case(Suite *suite, const char *name);
 void retired_begin(void);
 
-/* As the program does, with what hook/ does around the calls. */
+/* As the program does, with what hook/ does around the calls; alloc() is as calls of others. */
 CUdeviceptr program_alloc(uint64_t size);
 CUresult program_free(CUdeviceptr p);
 

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The driver hands out an address that is retired, as it was not possible to reserve it, or not
+ * yet. Allocations by cuMemAlloc and reservations are put aside then, and the driver is asked
+ * again. What comes by another road stays there: the address has escaped.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+
+#include "cache/account.h"
+#include "cache/base/cancel.h"
+#include "cache/base/lock.h"
+#include "cache/base/thread.h"
+#include "cache/retire/handed_out.h"
+#include "cache/retire/records.h"
+#include "cache/retire/turns.h"
+
+/* Registrations of what is shared end only if it can be reserved. A thread's own it has not freed. */
+static bool has_ended(const struct pdn_range *range)
+{
+	return range->state == PDN_RETIRED_WATCHED ||
+	       (!range->is_shared && range->tid != pdn_my_tid());
+}
+
+/* Lock held. */
+static uint32_t find(enum pdn_retired_state state, uint64_t begin, uint64_t end)
+{
+	uint32_t n = pdn_range_oldest(state);
+
+	while (n && !(pdn_range_meets(&pdn_ranges[n], begin, end) && has_ended(&pdn_ranges[n])))
+		n = pdn_ranges[n].newer;
+	return n;
+}
+
+static uint32_t find_retired(uint64_t begin, uint64_t end)
+{
+	uint32_t n = find(PDN_RETIRED_WATCHED, begin, end);
+
+	return n ? n : find(PDN_RETIRED_PENDING, begin, end);
+}
+
+static bool any_is_not_reserved(void)
+{
+	return pdn_retired_in(PDN_RETIRED_WATCHED) || pdn_retired_in(PDN_RETIRED_PENDING);
+}
+
+/* Lock not held. It is worth trying to reserve it again. */
+static bool is_retired(uint64_t begin, uint64_t end)
+{
+	uint32_t n;
+
+	pdn_lock();
+	n = find_retired(begin, end);
+	if (n)
+		pdn_ranges[n].tries = 0;
+	pdn_unlock();
+	return n;
+}
+
+static void give_back(struct pdn_aside *aside, uint64_t size)
+{
+	while (aside->count) {
+		uint64_t addr = aside->addrs[--aside->count];
+
+		if (aside->are_reservations)
+			pdn_driver_unreserve(addr, size);
+		else
+			pdn_driver_free(addr);
+	}
+}
+
+bool pdn_retired_again(struct pdn_aside *aside, uint64_t addr, uint64_t size)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	bool again = false;
+
+	if (addr && aside->count < PDN_MOST_ASIDE && !aside->is_last && any_is_not_reserved() &&
+	    is_retired(addr, addr + size)) {
+		aside->addrs[aside->count++] = addr;
+		again = true;
+	} else if (aside->count) {
+		give_back(aside, size);
+		again = aside->is_last = !addr;
+	}
+	errno = saved;
+	return again;
+}
+
+/* Lock not held. The next one that has escaped, as a copy. */
+static bool take_escaped(uint64_t begin, uint64_t end, struct pdn_range *copy)
+{
+	uint32_t n;
+
+	pdn_lock();
+	n = find_retired(begin, end);
+	if (n) {
+		*copy = pdn_ranges[n];
+		pdn_range_move(n, PDN_RETIRED_UNUSED);
+		pdn_counts.escapes++;
+		pdn_account_process();
+	}
+	pdn_unlock();
+	return n;
+}
+
+void __attribute__((cold)) pdn_retired_handed_out(uint64_t begin, uint64_t end)
+{
+	PDN_UNCANCELLED;
+	int saved = errno;
+	struct pdn_range range;
+
+	while (any_is_not_reserved() && take_escaped(begin, end, &range))
+		pdn_range_trace(&range, PDN_RETIRE_ESCAPED, 0);
+	errno = saved;
+}

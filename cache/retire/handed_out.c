@@ -15,7 +15,7 @@
 #include "cache/retire/records.h"
 #include "cache/retire/turns.h"
 
-/* Registrations of what is shared end only if it can be reserved. A thread's own it has not freed. */
+/* Registrations of what is shared end only if it is reserved. Its own a thread has not freed. */
 static bool has_ended(const struct pdn_range *range)
 {
 	return range->state == PDN_RETIRED_WATCHED ||

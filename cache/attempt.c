@@ -15,13 +15,6 @@ bool pdn_is_same_buffer(const struct pdn_attempt *a)
 				  a->what.others) == PDN_TRUE;
 }
 
-uint64_t pdn_attempt_deadline(struct pdn_attempt *a)
-{
-	if (!a->deadline)
-		a->deadline = pdn_race_deadline();
-	return a->deadline;
-}
-
 /*
  * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
  * for this thread in turn.
@@ -34,7 +27,7 @@ static int PDN_RARE wait_for_free(struct pdn_attempt *a)
 	PDN_POINT(PIN_WAITING, a->addr);
 	if (a->flight.nowait)
 		return PINDOWN_ERR_WOULD_WAIT;
-	return pdn_guard_wait(&memory, pdn_attempt_deadline(a)) ? PDN_AGAIN : PINDOWN_ERR_TIMED_OUT;
+	return pdn_guard_wait(&memory, pdn_race_deadline()) ? PDN_AGAIN : PINDOWN_ERR_TIMED_OUT;
 }
 
 /*
@@ -48,7 +41,7 @@ int PDN_RARE pdn_attempt_wait_before_asking(struct pdn_attempt *a)
 	if (a->flight.nowait)
 		return PINDOWN_ERR_WOULD_WAIT;
 	a->waits++;
-	return pdn_guard_wait_near(a->growth.base, a->growth.end, pdn_attempt_deadline(a))
+	return pdn_guard_wait_near(a->growth.base, a->growth.end, pdn_race_deadline())
 		       ? PDN_AGAIN
 		       : PINDOWN_ERR_TIMED_OUT;
 }

@@ -24,7 +24,6 @@
 struct pdn_attempt {
 	uint64_t addr, length;
 	struct pdn_growth growth; /* of mapped memory: what is pinned beside the request */
-	uint64_t deadline; /* 0: there was nothing to wait for yet; see pdn_attempt_deadline() */
 	struct pdn_flight flight;
 	bool frees_before; /* some began before the flight said what it pins */
 	struct pdn_allocation what;
@@ -36,6 +35,7 @@ struct pdn_attempt {
 	bool was_refused; /* a pin for the request */
 	unsigned waits;	  /* for guards that may be on the memory to be asked about */
 	unsigned losses;
+	unsigned rounds;    /* of all kinds */
 	unsigned refusals;  /* how often the driver has refused memory of a pool */
 	unsigned memories;  /* how often an eviction was made for a record's memory */
 	uint64_t index_seq; /* see pdn_pin() */
@@ -55,9 +55,6 @@ static inline uint64_t pdn_page_ceil(uint64_t addr)
 
 /* Does the driver still describe the same memory at this address? */
 bool pdn_is_same_buffer(const struct pdn_attempt *a);
-
-/* Most pins wait for nothing, and need not ask for the time. */
-uint64_t pdn_attempt_deadline(struct pdn_attempt *a);
 
 /* Some guard is up. May it be on memory that the driver would be asked about? Then wait for it. */
 bool pdn_attempt_must_wait(const struct pdn_attempt *a);

@@ -270,6 +270,12 @@ static int PDN_RARE free_memory(struct pdn_attempt *a)
 	return pressure.would_wait ? PINDOWN_ERR_WOULD_WAIT : PINDOWN_ERR_NO_MEMORY;
 }
 
+/*
+ * Each wait has its own deadline, as others may have to be waited for again. A round that waits for
+ * another thread's pin of the same takes a millisecond.
+ */
+#define MOST_ROUNDS 2000
+
 int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	    struct pindown_region **region)
 {
@@ -279,9 +285,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.addr = addr;
 	a.length = length;
 	a.growth = (struct pdn_growth){.addr = addr, .length = length};
-	a.deadline = 0;
 	a.flight.nowait = flags & PINDOWN_GET_NOWAIT;
-	a.losses = a.refusals = a.memories = 0;
+	a.losses = a.rounds = a.refusals = a.memories = 0;
 	a.was_refused = false;
 	a.waits = 0;
 	a.driver_error = 0;
@@ -296,7 +301,7 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 		result = pin_attempt(&a);
 		if (result == PINDOWN_ERR_NO_MEMORY)
 			result = free_memory(&a);
-		if (result != PDN_AGAIN || pdn_deadline(0) >= pdn_attempt_deadline(&a))
+		if (result != PDN_AGAIN || ++a.rounds >= MOST_ROUNDS)
 			break;
 	}
 	if (result == PDN_AGAIN)

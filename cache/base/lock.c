@@ -1,35 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Locks and waiting. A lock is a 32-bit word, not a pthread_mutex_t: a miss and a free take the
- * cache's lock four times, mostly uncontended. Then it is one locked instruction to take it and
- * none to let it go.
- *
- * A thread that is going to sleep says so in a word of its own, `awaited`, and the thread that lets
- * go looks at that. It clears it, counts one turn and wakes one sleeper, which says so again for
- * the others, when it has taken the lock, or before it falls asleep again. So as long as any thread
- * sleeps, `awaited` is set, or a thread that will set it is awake. A sleeper reads the number of
- * turns before it sets `awaited`, and the kernel compares it: of a clearing in between it sees the
- * turn, and does not fall asleep.
- *
- * Where there are more threads than processors, a thread can lose its processor while it has the
- * lock, and all others fall asleep. Each waking may then take the processor from the next one that
- * has the lock. So wakings must be few: one woken thread at a time, as nobody wakes another one
- * while that tries to take the lock; and none by a thread that has let go of the lock and finds it
- * taken again, as whoever has it will look at `awaited`, too.
- *
- * On x86 the store that lets go may still be in the processor's store buffer when `awaited` is
- * read. If a thread sets that just then, finds the lock taken and falls asleep before the store
- * comes out, nobody wakes it. A store buffer empties within a microsecond as a rule, less than the
- * sleeper spins in between; and for certain at an interrupt. So this all but never happens, and a
- * sleeper looks again after a millisecond. (A fence instead would be most of what it costs to let
- * go of a lock.) tests/model/lock.pml is the proof: without late stores nobody sleeps for ever,
- * and with them nobody does who looks again.
+ * Locks and waiting. A lock is a 32-bit word, not a pthread_mutex_t, so that a child can find all
+ * of them free (process.h). A thread that is going to sleep says so in the word, and the thread
+ * that lets go wakes one sleeper. The woken one takes the lock as one that others sleep for, since
+ * it does not know better. tests/model/lock.pml is the proof that nobody sleeps for ever.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,9 +19,8 @@
 enum {
 	FREE,
 	TAKEN,
+	AWAITED, /* taken, and others may sleep */
 };
-
-uint64_t pdn_lock_sleep_ns = 1000000u;
 
 static uint32_t waiters;  /* under the cache's lock */
 static uint32_t settling; /* changed under that lock, to wake all waiters */
@@ -54,11 +32,11 @@ uint64_t pdn_race_wait_ns = 2000000000u, pdn_fork_wait_ns = 100000000u;
 uint32_t pdn_looks_per_lock = 1024;
 
 /* An errno, or 0. errno itself is the program's. */
-static int futex(uint32_t *where, int operation, uint32_t value, const struct timespec *until)
+static int futex(uint32_t *where, int operation, uint32_t value, const struct timespec *most)
 {
 	int saved = errno, error = 0;
 
-	if (syscall(SYS_futex, where, operation, value, until, NULL, FUTEX_BITSET_MATCH_ANY) < 0)
+	if (syscall(SYS_futex, where, operation, value, most, NULL, 0) < 0)
 		error = errno;
 	errno = saved;
 	return error;
@@ -82,26 +60,22 @@ static inline void relax(void)
 
 /* ---- locks ---------------------------------------------------------------------------------- */
 
+/*
+ * Taken with acquire, let go with release: a thread that has it sees what was done under it before.
+ */
 static inline bool take_if_free(uint32_t *word)
 {
 	uint32_t found = FREE;
 
-	/*
-	 * Taken with acquire, let go with release: a thread that has it sees what was done under it
-	 * before.
-	 */
 	return __atomic_compare_exchange_n(word, &found, TAKEN, false, __ATOMIC_ACQUIRE,
 					   __ATOMIC_RELAXED);
 }
 
 /*
- * How long a thread spins: at first for longer than it takes to fall asleep and to be woken, as
- * these two cost the others more than the spinning; when it has been woken, for longer than the
- * lock is held; and between saying so and sleeping, for longer than a store is late.
+ * How long a thread spins: longer than it takes to fall asleep and to be woken, as these two cost
+ * the others more than the spinning.
  */
-#define SPINS_AT_FIRST 1000
-#define SPINS_WOKEN    100
-#define SPINS_SAID     50
+#define SPINS 1000
 
 /*
  * The turns between two looks, which become twice as many up to the second number. A thread that
@@ -112,71 +86,33 @@ static inline bool take_if_free(uint32_t *word)
 #define REST_AT_FIRST 32
 #define REST_AT_MOST  256
 
-/*
- * Sequentially consistent: behind say_that_it_is_awaited() the look must not come before it, as it
- * could on arm64 otherwise.
- */
-static bool __attribute__((noinline, cold)) spins_for(uint32_t *word, int turns)
+static bool takes_by_spinning(uint32_t *word)
 {
-	int rest = REST_AT_FIRST;
+	int turns = SPINS, rest = REST_AT_FIRST;
 
-	for (;;) {
-		if (__atomic_load_n(word, __ATOMIC_SEQ_CST) == FREE && take_if_free(word))
+	for (; turns > 0; turns -= rest) {
+		if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE && take_if_free(word))
 			return true;
-		if (turns <= 0)
-			return false;
-		turns -= rest;
 		for (int i = rest; i > 0; i--)
 			relax();
 		if (rest < REST_AT_MOST)
 			rest *= 2;
 	}
+	return false;
 }
 
-/* Sequentially consistent, here and below: pairs with let_go() and wake_one(). */
-static void say_that_it_is_awaited(enum pdn_lock_name name)
+static void __attribute__((noinline, cold)) wait_for(uint32_t *word)
 {
-	__atomic_store_n(&pdn_here.awaited[name], true, __ATOMIC_SEQ_CST);
-}
-
-/*
- * After a sleep that nobody has ended a thread spins for less: all that sleep look again after each
- * millisecond, and they may be many.
- */
-static void __attribute__((noinline, cold)) wait_for(enum pdn_lock_name name)
-{
-	const struct timespec most = timespec_of(pdn_lock_sleep_ns);
-	uint32_t *lock = &pdn_here.lock[name], *turns = &pdn_here.turns[name], turn;
-
-	if (spins_for(lock, SPINS_AT_FIRST))
+	if (takes_by_spinning(word))
 		return;
-	do {
-		turn = __atomic_load_n(turns, __ATOMIC_SEQ_CST);
-		say_that_it_is_awaited(name);
-		if (spins_for(lock, SPINS_SAID))
-			return;
-	} while (futex(turns, FUTEX_WAIT_PRIVATE, turn, &most) == ETIMEDOUT ||
-		 !spins_for(lock, SPINS_WOKEN));
-	say_that_it_is_awaited(name);
+	while (__atomic_exchange_n(word, AWAITED, __ATOMIC_ACQUIRE) != FREE)
+		futex(word, FUTEX_WAIT_PRIVATE, AWAITED, NULL);
 }
 
-static void __attribute__((noinline, cold)) wake_one(enum pdn_lock_name name)
+static void __attribute__((noinline, cold)) wake_one(uint32_t *word)
 {
-	if (__atomic_load_n(&pdn_here.lock[name], __ATOMIC_SEQ_CST) != FREE)
-		return;
-	__atomic_store_n(&pdn_here.awaited[name], false, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&pdn_here.turns[name], 1, __ATOMIC_SEQ_CST);
-	futex(&pdn_here.turns[name], FUTEX_WAKE_PRIVATE, 1, NULL);
+	futex(word, FUTEX_WAKE_PRIVATE, 1, NULL);
 }
-
-/* Where a store and a load of this order are no dearer than others, the store is never late. */
-#if defined(__x86_64__)
-#define LETS_GO	 __ATOMIC_RELEASE
-#define AND_LOOK __ATOMIC_RELAXED
-#else
-#define LETS_GO	 __ATOMIC_SEQ_CST
-#define AND_LOOK __ATOMIC_SEQ_CST
-#endif
 
 /*
  * Noted as held after the taking, and no longer before the letting go: if a signal handler forks in
@@ -185,7 +121,7 @@ static void __attribute__((noinline, cold)) wake_one(enum pdn_lock_name name)
 static inline void acquire(enum pdn_lock_name name)
 {
 	if (__builtin_expect(!take_if_free(&pdn_here.lock[name]), 0))
-		wait_for(name);
+		wait_for(&pdn_here.lock[name]);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	pdn_locks_held |= 1u << name;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -195,16 +131,16 @@ static inline void acquire(enum pdn_lock_name name)
 
 static inline void let_go(enum pdn_lock_name name)
 {
+	uint32_t *word = &pdn_here.lock[name];
+
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	pdn_locks_held &= ~(1u << name);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	/* This is a child, forked while the lock was held by this thread. */
 	if (!pdn_process_is_known() && !pdn_locks_held)
 		pdn_process_begin();
-	__atomic_store_n(&pdn_here.lock[name], FREE, LETS_GO);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	if (__builtin_expect(__atomic_load_n(&pdn_here.awaited[name], AND_LOOK), 0))
-		wake_one(name);
+	if (__builtin_expect(__atomic_exchange_n(word, FREE, __ATOMIC_RELEASE) == AWAITED, 0))
+		wake_one(word);
 }
 
 void pdn_lock_one(enum pdn_lock_name name)
@@ -241,24 +177,72 @@ void pdn_wake_waiters(void)
 	futex(&settling, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-uint64_t pdn_deadline(uint64_t ns)
+/* By a system call: clock_gettime() may be the program's own. */
+uint64_t pdn_monotonic_ns(void)
 {
 	struct timespec now;
+	int saved = errno;
+	long failed = syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + ns;
+	errno = saved;
+	return failed ? 0 : (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * The process may be stopped in the middle of a wait (SIGSTOP, a freezer) for longer than that is
+ * to last, and the thread that is waited for was stopped, too. So the time between two looks at the
+ * clock counts for no more than a wait sleeps at a time. Without a clock it counts for a
+ * millisecond. Relaxed: each stretch of time is added once, by one thread or another.
+ */
+#define SLICE_NS   100000000u
+#define NO_TIME_NS 1000000u
+
+static uint64_t ran_ns, looked_ns;
+
+static uint64_t time_run(void)
+{
+	uint64_t now = pdn_monotonic_ns(), before, passed = NO_TIME_NS;
+
+	if (now) {
+		before = __atomic_exchange_n(&looked_ns, now, __ATOMIC_RELAXED);
+		passed = now > before ? now - before : 0;
+	}
+	if (passed > SLICE_NS)
+		passed = SLICE_NS;
+	return __atomic_add_fetch(&ran_ns, passed, __ATOMIC_RELAXED);
+}
+
+uint64_t pdn_deadline(uint64_t ns)
+{
+	return time_run() + ns;
+}
+
+/* How long to sleep at most before the next look at the clock. 0: the deadline has passed. */
+static struct timespec slice_before(uint64_t deadline)
+{
+	uint64_t now = time_run(), left = deadline > now ? deadline - now : 0;
+
+	return timespec_of(left < SLICE_NS ? left : SLICE_NS);
+}
+
+static bool is_over(const struct timespec *slice)
+{
+	return !slice->tv_sec && !slice->tv_nsec;
 }
 
 bool __attribute__((cold)) pdn_wait_pending(uint64_t deadline)
 {
-	const struct timespec until = timespec_of(deadline);
+	struct timespec slice = slice_before(deadline);
 	uint32_t seen = settling;
-	int error;
+	int error = ETIMEDOUT;
 
 	waiters++;
 	pdn_thread_set_waits(true);
 	pdn_unlock();
-	error = futex(&settling, FUTEX_WAIT_BITSET_PRIVATE, seen, &until);
+	while (error == ETIMEDOUT && !is_over(&slice)) {
+		error = futex(&settling, FUTEX_WAIT_PRIVATE, seen, &slice);
+		slice = slice_before(deadline);
+	}
 	pdn_lock();
 	pdn_thread_set_waits(false);
 	if (waiters) /* none: this is a child that was forked meanwhile */
@@ -268,9 +252,10 @@ bool __attribute__((cold)) pdn_wait_pending(uint64_t deadline)
 
 void pdn_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline)
 {
-	const struct timespec until = timespec_of(deadline);
+	const struct timespec slice = slice_before(deadline);
 
-	futex(where, FUTEX_WAIT_BITSET_PRIVATE, value, &until);
+	if (!is_over(&slice))
+		futex(where, FUTEX_WAIT_PRIVATE, value, &slice);
 }
 
 void pdn_wake_all(uint32_t *where)
@@ -279,18 +264,15 @@ void pdn_wake_all(uint32_t *where)
 }
 
 /*
- * Sleeping would be a cancellation point in the middle of a driver call, and a thread cancelled
- * there would leave it half done.
+ * By a system call: nanosleep() may be the program's own, and is a cancellation point. A thread
+ * that was cancelled in the middle of a driver call would leave it half done.
  */
 void pdn_nap(uint64_t ns)
 {
-	struct timespec nap = {.tv_nsec = (long)ns};
+	const struct timespec nap = timespec_of(ns);
 	int saved = errno;
-	int cancel = PTHREAD_CANCEL_ENABLE;
 
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	nanosleep(&nap, NULL);
-	pthread_setcancelstate(cancel, NULL);
+	syscall(SYS_nanosleep, &nap, NULL);
 	errno = saved;
 }
 

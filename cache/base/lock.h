@@ -67,13 +67,19 @@ static inline void pdn_pending_add(uint32_t change)
 void pdn_wake_waiters(void);
 
 /*
- * Lock held; let go while waiting. Waits until something settles or the deadline (monotonic ns)
- * passes; false when it has.
+ * Lock held; let go while waiting. Waits until something settles or the deadline passes; false when
+ * it has.
  */
 bool pdn_wait_pending(uint64_t deadline);
 
-/* Monotonic nanoseconds from now. */
+/*
+ * When so many nanoseconds will have passed for a thread that waits, by a clock that stands still
+ * while the process is stopped, and while nobody looks at it.
+ */
 uint64_t pdn_deadline(uint64_t ns);
+
+/* 0: a filter of system calls refuses it. */
+uint64_t pdn_monotonic_ns(void);
 
 /*
  * How long a get waits for a free, and a free for a pin: two seconds; and a fork for a descriptor
@@ -91,9 +97,6 @@ static inline uint64_t pdn_race_deadline(void)
 #define PDN_WAITED_FOR                                                                            \
 	"a free has waited two seconds for another thread's %s of the same memory and proceeds: " \
 	"it may come back late"
-
-/* A thread that sleeps for a lock looks at it again after this time. Tests have a longer one. */
-extern __attribute__((visibility("hidden"))) uint64_t pdn_lock_sleep_ns;
 
 /* Sleep this long, without touching errno. */
 void pdn_nap(uint64_t ns);

@@ -42,11 +42,9 @@ enum pdn_lock_name {
 };
 
 struct pdn_here {
-	uint32_t known;	    /* 0: nothing is known of this process yet, or it is a child */
-	uint32_t beginning; /* the lock of beginning again */
-	uint32_t lock[PDN_LOCKS];
-	/* For threads that sleep until one of these is free: see lock.c. */
-	uint32_t awaited[PDN_LOCKS], turns[PDN_LOCKS];
+	uint32_t known;		  /* 0: nothing is known of this process yet, or it is a child */
+	uint32_t beginning;	  /* the lock of beginning again */
+	uint32_t lock[PDN_LOCKS]; /* see lock.c */
 	/* hook/loader/loaded.c */
 	uint32_t loader_lock_works; /* no thread lost in a fork holds the loader's */
 	const void *last_library;   /* in the loader's list, at the last search */

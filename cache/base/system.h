@@ -10,7 +10,9 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -39,9 +41,29 @@ static inline bool pdn_sys_fstat(int fd, struct stat *status)
 	return pdn_sys(SYS_fstat, fd, status) == 0;
 }
 
+static inline long pdn_sys_readlink(const char *path, char *text, size_t size)
+{
+	return pdn_sys(SYS_readlinkat, AT_FDCWD, path, text, size);
+}
+
+/* false: the kernel does not know a path from the root to it. */
+static inline bool pdn_sys_working_directory(char *path, size_t size)
+{
+	return pdn_sys(SYS_getcwd, path, size) > 0 && path[0] == '/';
+}
+
 static inline void pdn_sys_unlink(const char *path)
 {
 	pdn_sys(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+/* The soft limit. */
+static inline rlim_t pdn_sys_limit(int resource)
+{
+	struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+
+	pdn_sys(SYS_prlimit64, 0, resource, NULL, &limit);
+	return limit.rlim_cur;
 }
 
 /*
@@ -61,13 +83,18 @@ static inline uint64_t pdn_sys_clock_monotonic(void)
 	return pdn_sys_clock(CLOCK_MONOTONIC);
 }
 
+static inline struct timespec pdn_sys_timespec(uint64_t ns)
+{
+	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
+				 .tv_nsec = (long)(ns % 1000000000u)};
+}
+
 /* A signal may end it early. */
 static inline void pdn_sys_sleep(uint64_t ns)
 {
-	const struct timespec pause = {.tv_sec = (time_t)(ns / 1000000000u),
-				       .tv_nsec = (long)(ns % 1000000000u)};
+	const struct timespec pause = pdn_sys_timespec(ns);
 
-	pdn_sys(SYS_nanosleep, &pause, 0);
+	pdn_sys(SYS_nanosleep, &pause, NULL);
 }
 
 #endif

@@ -5,12 +5,14 @@
  * cache's calls of nanosleep() here.
  */
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/race.h"
 #include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/syscalls.h"
 
 #define TRIES_AT_ONCE 4u  /* the first one, and three more */
 #define TRIES_AT_MOST 11u /* and one after each pause */
@@ -24,15 +26,29 @@ static unsigned pauses;
 static uint64_t paused;
 static void (*in_pause)(void);
 
-int __wrap_nanosleep(const struct timespec *request, struct timespec *remain)
+static void pause_instead(const struct timespec *request)
 {
-	if (!gets)
-		return __real_nanosleep(request, remain);
 	pauses++;
 	paused += (uint64_t)request->tv_sec * 1000000000u + (uint64_t)request->tv_nsec;
 	if (in_pause)
 		in_pause();
+}
+
+int __wrap_nanosleep(const struct timespec *request, struct timespec *remain)
+{
+	if (!gets)
+		return __real_nanosleep(request, remain);
+	pause_instead(request);
 	return 0;
+}
+
+bool play_syscall(long number, const long args[6], long *result)
+{
+	if (number != SYS_nanosleep || !gets)
+		return false;
+	pause_instead((const struct timespec *)args[0]);
+	*result = 0;
+	return true;
 }
 
 /* A machine without NVLink-C2C: elsewhere each try may ask for both mappings. */

@@ -38,10 +38,9 @@ static long sleep_for_the_lock(void)
 		step_to_here();
 	if (sleeps == 1) {
 		wake();
-		errno = error_of_first_sleep;
 		if (!steps_before_sleep)
 			step_from_here();
-		return error_of_first_sleep ? -1 : 0;
+		return -error_of_first_sleep;
 	}
 	wake();
 	*lock = 0;

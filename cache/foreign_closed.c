@@ -8,14 +8,12 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "cache/base/descriptor.h"
 #include "cache/base/fork_gate.h"
 #include "cache/base/lock.h"
+#include "cache/base/system.h"
 #include "cache/foreign_table.h"
 #include "cache/region_dmabuf.h"
 
@@ -73,7 +71,7 @@ static bool note_descriptors(int folder)
 	} names;
 	long length;
 
-	while ((length = syscall(SYS_getdents64, folder, &names, sizeof(names))) > 0)
+	while ((length = pdn_sys(SYS_getdents64, folder, &names, sizeof(names))) > 0)
 		for (long at = 0; at < length;) {
 			const struct dirent64 *name = (const void *)(names.bytes + at);
 
@@ -91,9 +89,8 @@ static bool note_open_ones(void)
 
 	pdn_descriptor_begin();
 	do
-		folder = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/fd",
-				      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	while (folder < 0 && errno == EMFILE && pdn_dmabuf_close_kept());
+		folder = pdn_sys_open("/proc/self/fd", O_RDONLY | O_DIRECTORY);
+	while (folder == -EMFILE && pdn_dmabuf_close_kept());
 	if (folder >= 0) {
 		all = note_descriptors(folder);
 		pdn_descriptor_close(folder);
@@ -131,7 +128,6 @@ static bool begin_search(bool full)
 
 void pdn_exports_forget_closed(bool full)
 {
-	int saved = errno;
 	bool begun, all;
 
 	pdn_lock();
@@ -152,7 +148,6 @@ void pdn_exports_forget_closed(bool full)
 	kept = pdn_foreign_count();
 	due = 2 * kept > FEWEST ? 2 * kept : FEWEST;
 	pdn_unlock();
-	errno = saved;
 }
 
 void pdn_exports_search_fork_child(void)

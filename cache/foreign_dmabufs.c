@@ -355,12 +355,12 @@ int pdn_export_open(int fd, uint64_t offset, uint64_t length, const struct pdn_e
 {
 	PDN_UNCANCELLED;
 	struct pdn_exported now;
-	int saved = errno, own;
+	int own;
 
 	pdn_descriptor_begin();
 	do
 		own = pdn_descriptor_duplicate(fd);
-	while (own < 0 && errno == EMFILE && pdn_dmabuf_close_kept());
+	while (own == -EMFILE && pdn_dmabuf_close_kept());
 	if (own >= 0)
 		pdn_descriptor_note(own, pdn_descriptor_identity(own));
 	if (own < 0) {
@@ -369,17 +369,13 @@ int pdn_export_open(int fd, uint64_t offset, uint64_t length, const struct pdn_e
 		pdn_export_close(own);
 		own = -1;
 	}
-	errno = saved;
 	return own;
 }
 
 void pdn_export_close(int fd)
 {
-	int saved = errno;
-
 	pdn_descriptor_close(fd);
 	pdn_descriptor_end();
-	errno = saved;
 }
 
 /* ---- imports ------------------------------------------------------------------------------ */

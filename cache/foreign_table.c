@@ -8,11 +8,10 @@
 #include "cache/foreign_table.h"
 
 #include <stddef.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cache/base/lock.h"
+#include "cache/base/system.h"
 
 static struct pdn_hashed exports = PDN_HASHED(struct pdn_export);
 static uint32_t root;
@@ -64,20 +63,19 @@ uint32_t pdn_foreign_count(void)
 /* ---- files -------------------------------------------------------------------------------- */
 
 /*
- * The C library's fstat() may be another system call, which first looks at an empty path. Of the
- * calls that name a file this is the fastest, and it needs no descriptor of pindown's own, which
- * the program could have replaced as well as its own.
+ * Of the calls that name a file this is the fastest, and it needs no descriptor of pindown's own,
+ * which the program could have replaced as well as its own.
  */
 bool pdn_file_of(int fd, struct pdn_file *file)
 {
 	struct stat st;
 
-	if (fd < 0 || syscall(SYS_fstat, fd, &st) != 0)
+	if (fd < 0 || !pdn_sys_fstat(fd, &st))
 		return false;
 	*file = (struct pdn_file){
 		.inode = st.st_ino,
 		.device = st.st_dev,
-		.position = S_ISREG(st.st_mode) ? lseek(fd, 0, SEEK_CUR) : -1,
+		.position = S_ISREG(st.st_mode) ? pdn_sys(SYS_lseek, fd, 0, SEEK_CUR) : -1,
 	};
 	return true;
 }

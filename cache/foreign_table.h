@@ -40,7 +40,7 @@ struct pdn_export {
 	int fd;			   /* as it was exported; the program may have closed it */
 } __attribute__((aligned(64)));
 
-/* false: this is no open descriptor. May change errno. */
+/* false: this is no open descriptor. */
 bool pdn_file_of(int fd, struct pdn_file *file);
 
 static inline bool pdn_file_is(const struct pdn_file *a, const struct pdn_file *b)

@@ -18,6 +18,7 @@
 #include "cache/refusal.h"
 
 #include "cache/base/lock.h"
+#include "cache/base/system.h"
 #include "cache/base/visible.h"
 #include "cache/driver/cuda_abi.h"
 
@@ -30,7 +31,7 @@ static uint64_t no_pause_until; /* monotonic ns */
 
 static bool is_over(unsigned refusals)
 {
-	uint64_t now = pdn_monotonic_ns();
+	uint64_t now = pdn_sys_clock_monotonic();
 
 	/* Relaxed: nothing depends on it but the time that this takes. */
 	if (refusals < TRIES_AT_ONCE + PAUSES)
@@ -51,6 +52,6 @@ bool PDN_RARE pdn_refusal_may_pass(struct pdn_attempt *a, int result)
 	a->refusals++;
 	pdn_flight_end_unlocked(&a->flight);
 	if (refusals >= TRIES_AT_ONCE)
-		pdn_nap((uint64_t)FIRST_PAUSE_NS << (refusals - TRIES_AT_ONCE));
+		pdn_sys_sleep((uint64_t)FIRST_PAUSE_NS << (refusals - TRIES_AT_ONCE));
 	return true;
 }

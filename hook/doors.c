@@ -35,7 +35,7 @@ static bool hold(const struct link_map *map)
 {
 	if (pdn_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD))
 		return true;
-	dlerror();
+	pdn_loader_of_libc()->dlerror();
 	return false;
 }
 

@@ -118,17 +118,23 @@ void *pdn_find_linked(enum pdn_call call);
 
 /* ---- the loader and the driver's library ----------------------------------------------------- */
 
+struct dl_phdr_info;
 struct pdn_loader {
 	void *(*dlsym)(void *, const char *);
 	void *(*dlvsym)(void *, const char *, const char *);
 	void *(*dlopen)(const char *, int);
 	void *(*dlmopen)(long, const char *, int);
 	int (*dlclose)(void *);
+
+	/* Of the C library only. */
+	char *(*dlerror)(void);
+	int (*dladdr1)(const void *, void *info, void **, int);
+	int (*dl_iterate_phdr)(int (*)(struct dl_phdr_info *, size_t, void *), void *);
 };
 /*
  * pdn_loader(): the next definitions behind pindown's, which may be another interposer's, for the
  * program's look-ups. pdn_loader_of_libc(): the C library's, for pindown's own look-ups, which
- * other interposers need not see.
+ * other interposers need not see, and may not survive.
  */
 const struct pdn_loader *pdn_loader(void);
 const struct pdn_loader *pdn_loader_of_libc(void);

@@ -15,7 +15,7 @@ with_verbs := $(call has_header,infiniband/verbs.h)
 TOOLS_SRC := $(filter-out tools/doctor/try_$(if $(with_verbs),unbuilt,verbs).c,$(TOOLS_SRC))
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
 TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,base/config base/options base/log base/event \
-	base/safe_read trace/rescue backend/near)
+	base/safe_read base/system trace/rescue backend/near)
 
 ALL += $(B)/pindown
 

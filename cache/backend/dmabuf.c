@@ -21,20 +21,15 @@ bool pdn_pin_has_dmabuf(const struct pdn_pin *pin)
 
 void pdn_pin_take_dmabuf(struct pdn_pin *pin, int fd)
 {
-	int saved = errno;
-
 	fd = pdn_descriptor_move_up(fd);
 	pin->fd_identity = pdn_descriptor_identity(fd);
 	/* Release: a child forked at this moment closes it if it sees which file it is. */
 	__atomic_store_n(&pin->fd, fd, __ATOMIC_RELEASE);
 	pdn_dmabuf_opened();
-	errno = saved;
 }
 
 void pdn_pin_close_dmabuf(struct pdn_pin *pin)
 {
-	int saved = errno;
-
 	if (pin->fd < 0)
 		return;
 	pdn_descriptor_begin();
@@ -45,7 +40,6 @@ void pdn_pin_close_dmabuf(struct pdn_pin *pin)
 	pdn_dmabuf_closed();
 	pin->fd = -1;
 	pdn_descriptor_end();
-	errno = saved;
 }
 
 static bool dmabuf_works_on(int device)

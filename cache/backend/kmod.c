@@ -12,10 +12,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "cache/backend/backend.h"
 #include "cache/backend/kmod_reclaim.h"
@@ -27,6 +24,7 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/process.h"
+#include "cache/base/system.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/pindown.h"
@@ -75,17 +73,18 @@ static bool can_pin(const struct pindown_version *version)
 static bool use_device(int fd)
 {
 	struct pindown_version version = {.size = sizeof(version)};
-	void *area;
+	long area;
 
-	if (ioctl(fd, PINDOWN_IOC_VERSION, &version) != 0 || !can_pin(&version))
+	if (pdn_sys(SYS_ioctl, fd, PINDOWN_IOC_VERSION, &version) != 0 || !can_pin(&version))
 		return false;
-	area = mmap(NULL, version.state_length, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE);
-	if (area == MAP_FAILED)
+	area = pdn_sys(SYS_mmap, NULL, version.state_length, PROT_READ, MAP_SHARED, fd,
+		       PINDOWN_MAP_STATE);
+	if (area < 0)
 		return false;
 	fd = pdn_descriptor_move_up(fd);
 	device.identity = pdn_descriptor_identity(fd);
 	device.capabilities = version.capabilities;
-	device.area = area;
+	device.area = (uint32_t *)area;
 	device.area_length = version.state_length;
 	__atomic_store_n(&device.fd, fd, __ATOMIC_RELEASE);
 	return true;
@@ -94,14 +93,13 @@ static bool use_device(int fd)
 /* Is the module loaded, and can it pin as configured? Asked once. */
 static bool open_once(void)
 {
-	int saved = errno;
 	int fd;
 
 	pdn_descriptor_begin();
 	pdn_lock_one(PDN_LOCK_KMOD);
 	if (!device.asked) {
 		device.asked = true;
-		fd = open(PINDOWN_DEVICE, O_RDWR | O_CLOEXEC);
+		fd = pdn_sys_open(PINDOWN_DEVICE, O_RDWR);
 		if (fd >= 0 && !use_device(fd))
 			pdn_descriptor_close(fd);
 		/*
@@ -113,7 +111,6 @@ static bool open_once(void)
 	}
 	pdn_unlock_one(PDN_LOCK_KMOD);
 	pdn_descriptor_end();
-	errno = saved;
 	return descriptor() >= 0;
 }
 
@@ -127,14 +124,13 @@ static bool open_once(void)
 static void replace_area(void)
 {
 	size_t length = device.area_length;
-	uint32_t *words = mmap(NULL, length, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint32_t *words = pdn_map(length, PROT_READ | PROT_WRITE);
 
-	if (words == MAP_FAILED)
+	if (!words)
 		return;
 	words[WORD_OF_ABI] = device.area[WORD_OF_ABI]; /* other backends' pins stay valid */
 	words[WORD_OF_REVOCATIONS] = device.area[WORD_OF_REVOCATIONS] + (1u << 31);
-	mremap(words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, device.area);
+	pdn_sys(SYS_mremap, words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, device.area);
 }
 
 static void give_device_up(void)
@@ -163,14 +159,20 @@ static bool has_device(void)
 	return false;
 }
 
+/* 0, or an errno. */
+static int call_device_once(unsigned long request, void *argument)
+{
+	return (int)-pdn_sys(SYS_ioctl, descriptor(), request, argument);
+}
+
 static int call_device(unsigned long request, void *argument)
 {
-	int result;
+	int error;
 
 	do
-		result = ioctl(descriptor(), request, argument);
-	while (result != 0 && errno == EINTR);
-	return result;
+		error = call_device_once(request, argument);
+	while (error == EINTR);
+	return error;
 }
 
 /* Translates the module's errno to a pindown_result, and to a CUresult if the driver failed. */
@@ -256,15 +258,16 @@ static void unpin_all(const struct pdn_pin *pin)
  */
 static int call_pin(struct pindown_pin *what)
 {
-	for (unsigned wishes = 0; ioctl(descriptor(), PINDOWN_IOC_PIN, what) != 0; wishes++) {
-		if (errno != EINTR)
-			return errno;
+	for (unsigned wishes = 0;; wishes++) {
+		int error = call_device_once(PINDOWN_IOC_PIN, what);
+
+		if (error != EINTR)
+			return error;
 		if (wishes == 2)
 			return ENOSPC;
 		if (wishes == 1)
 			what->flags |= PINDOWN_PIN_NO_RECLAIM;
 	}
-	return 0;
 }
 
 /* 0, or an errno. */
@@ -327,14 +330,12 @@ static int pin_each(struct pdn_pin *pin, uint32_t flags)
 
 static int pin_with(struct pdn_pin *pin, uint32_t flags, int *driver_error)
 {
-	int saved = errno;
 	int result = PINDOWN_ERR_NO_BACKEND, error;
 
 	if (has_device()) {
 		error = pin->spans ? pin_each(pin, flags) : pin_whole(pin, flags);
 		result = error ? result_of(error, driver_error) : PINDOWN_OK;
 	}
-	errno = saved;
 	if (result != PINDOWN_OK)
 		return result;
 	*driver_error = CUDA_SUCCESS;
@@ -371,31 +372,25 @@ static int open_drivers_dmabuf(struct pdn_pin *pin, void *context, int *driver_e
 static int open_dmabuf(struct pdn_pin *pin, void *context, int *driver_error)
 {
 	struct pindown_export what = {.size = sizeof(what), .region = pin->handle, .fd = -1};
-	int saved = errno;
-	int result = PINDOWN_OK;
+	int error;
 
 	if (!has_device())
-		result = PINDOWN_ERR_NO_BACKEND;
-	else if (pin->spans)
+		return PINDOWN_ERR_NO_BACKEND;
+	if (pin->spans)
 		return open_drivers_dmabuf(pin, context, driver_error);
-	else if (call_device(PINDOWN_IOC_EXPORT, &what) != 0)
-		result = errno == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF
-					     : result_of(errno, driver_error);
+	error = call_device(PINDOWN_IOC_EXPORT, &what);
 	pin->pcie = false; /* the module says how, and at the pin */
-	if (result == PINDOWN_OK)
-		pdn_pin_take_dmabuf(pin, what.fd);
-	errno = saved;
-	return result;
+	if (error)
+		return error == EOPNOTSUPP ? PINDOWN_ERR_NO_DMABUF : result_of(error, driver_error);
+	pdn_pin_take_dmabuf(pin, what.fd);
+	return PINDOWN_OK;
 }
 
 static void kmod_unpin(struct pdn_pin *pin)
 {
-	int saved = errno;
-
 	pdn_pin_close_dmabuf(pin);
 	if (has_device())
 		unpin_all(pin);
-	errno = saved;
 }
 
 void pdn_backend_kmod_fork_child(bool is_shared)

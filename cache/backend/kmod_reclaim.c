@@ -7,12 +7,12 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 #include "cache/backend/backend.h"
 #include "cache/base/descriptor.h"
 #include "cache/backend/kmod_reclaim.h"
 #include "cache/base/log.h"
+#include "cache/base/system.h"
 
 #include "kmod/pindown_ioctl.h"
 
@@ -64,10 +64,10 @@ static void answer_one(void)
 
 	memcpy(gpu, wish_state->wanted_gpu, sizeof(gpu));
 	give(__atomic_load_n(&wish_state->wanted_bytes, __ATOMIC_RELAXED), gpu);
-	ioctl(wish_fd, PINDOWN_IOC_ANSWER, &answer);
+	pdn_sys(SYS_ioctl, wish_fd, PINDOWN_IOC_ANSWER, &answer);
 }
 
-int pdn_wish_look_ms = 10000;
+uint64_t pdn_wish_look_ns = 10000000000u;
 
 /*
  * Runs until the process ends or the descriptor is no longer the device's, as after the program has
@@ -80,9 +80,10 @@ static void *answer_wishes(void *unused)
 
 	(void)unused;
 	while (pdn_descriptor_is(wish_fd, wish_identity)) {
-		int n = poll(&asked, 1, pdn_wish_look_ms);
+		struct timespec limit = pdn_sys_timespec(pdn_wish_look_ns);
+		long n = pdn_sys(SYS_ppoll, &asked, 1, &limit, NULL, 0);
 
-		if (n == 0 || (n < 0 && errno == EINTR))
+		if (n == 0 || n == -EINTR)
 			continue;
 		if (n < 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
 			break;

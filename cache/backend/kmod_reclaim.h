@@ -19,7 +19,7 @@ void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_stat
 void pdn_kmod_note_gpu(int device, const uint8_t uuid[16]);
 
 /* How long it sleeps at most. Tests have other values. */
-extern PDN_HIDDEN int pdn_wish_look_ms;
+extern PDN_HIDDEN uint64_t pdn_wish_look_ns;
 
 /* A forked child has no such thread yet. */
 void pdn_kmod_reclaim_fork_child(void);

@@ -10,13 +10,13 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cache/backend/backend.h"
 #include "cache/backend/near.h"
 #include "cache/base/config.h"
 #include "cache/base/descriptor.h"
 #include "cache/base/log.h"
+#include "cache/base/system.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 
@@ -61,7 +61,7 @@ bool pdn_mapping_is_chosen(int device)
 /* Where a link in sysfs leads, from "devices/" on. */
 static bool place_in_sysfs(const char *link, char *text, size_t size)
 {
-	ssize_t length = readlink(link, text, size - 1);
+	long length = pdn_sys_readlink(link, text, size - 1);
 	char *devices_at;
 
 	if (length <= 0)

@@ -4,45 +4,35 @@
 #include "cache/base/address_space.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "cache/base/descriptor.h"
+#include "cache/base/system.h"
 
 /* The process's size in bytes, the first number in this file; 0: it can't be read. */
 static uint64_t size_now(void)
 {
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	int fd = pdn_sys_open("/proc/self/statm", O_RDONLY);
 	char text[32];
 	uint64_t pages = 0;
-	long length = fd < 0 ? 0 : syscall(SYS_read, fd, text, sizeof(text));
+	long length = fd < 0 ? 0 : pdn_sys(SYS_read, fd, text, sizeof(text));
 
 	for (long i = 0; i < length && text[i] >= '0' && text[i] <= '9'; i++)
 		pages = pages * 10 + (uint64_t)(text[i] - '0');
 	if (fd >= 0)
-		pdn_descriptor_close(fd);
+		pdn_sys(SYS_close, fd);
 	return pages * pdn_page_size();
 }
 
 /* Where the size is not known, half of the limit is taken for it. */
 uint64_t pdn_address_space_share(void)
 {
-	struct rlimit limit;
-	int saved = errno;
-	uint64_t share = UINT64_MAX;
+	uint64_t limit = pdn_sys_limit(RLIMIT_AS), size;
 
-	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-		uint64_t size = size_now();
-
-		if (!size)
-			size = limit.rlim_cur / 2;
-		share = size < limit.rlim_cur ? (limit.rlim_cur - size) / 16 : 0;
-	}
-	errno = saved;
-	return share;
+	if (limit == RLIM_INFINITY)
+		return UINT64_MAX;
+	size = size_now();
+	if (!size)
+		size = limit / 2;
+	return size < limit ? (limit - size) / 16 : 0;
 }
 
 static void unmap(char *start, char *end)
@@ -57,39 +47,41 @@ static size_t before(const void *address)
 	return (uintptr_t)address & (pdn_page_size() - 1);
 }
 
-static void *map_somewhere(size_t bytes, int protection)
+/* An address, or a negative errno. */
+static long map_somewhere(size_t bytes, int protection)
 {
-	return mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return pdn_sys(SYS_mmap, NULL, bytes, protection,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 /*
  * Maps one page and unlocks it. When that mapping grows, the kernel does not lock what is added,
  * and compares nothing with the limit.
  */
-static void *map_unlocked(size_t bytes, int protection)
+static long map_unlocked(size_t bytes, int protection)
 {
-	void *page = map_somewhere(pdn_page_size(), protection), *all = MAP_FAILED;
+	long page = map_somewhere(pdn_page_size(), protection), all = -1;
 
-	if (page != MAP_FAILED && munlock(page, pdn_page_size()) == 0)
-		all = mremap(page, pdn_page_size(), bytes, MREMAP_MAYMOVE);
-	if (page != MAP_FAILED && all == MAP_FAILED)
-		munmap(page, pdn_page_size());
+	if (page >= 0 && pdn_sys(SYS_munlock, page, pdn_page_size()) == 0)
+		all = pdn_sys(SYS_mremap, page, pdn_page_size(), bytes, MREMAP_MAYMOVE);
+	if (page >= 0 && all < 0)
+		pdn_sys(SYS_munmap, page, pdn_page_size());
 	return all;
 }
 
 void *pdn_map(size_t bytes, int protection)
 {
-	int saved = errno;
-	void *all = map_somewhere(bytes, protection);
-	struct rlimit locked;
+	long all = map_somewhere(bytes, protection);
 
-	if (all == MAP_FAILED && errno == EAGAIN)
+	if (all == -EAGAIN) {
 		all = map_unlocked(bytes, protection);
-	else if (all != MAP_FAILED && getrlimit(RLIMIT_MEMLOCK, &locked) == 0 &&
-		 locked.rlim_cur != RLIM_INFINITY && bytes <= locked.rlim_cur)
-		munlock(all, bytes);
-	errno = saved;
-	return all == MAP_FAILED ? NULL : all;
+	} else if (all >= 0) {
+		rlim_t locked = pdn_sys_limit(RLIMIT_MEMLOCK);
+
+		if (locked != RLIM_INFINITY && bytes <= locked)
+			pdn_sys(SYS_munlock, all, bytes);
+	}
+	return all < 0 ? NULL : (void *)all;
 }
 
 /*
@@ -127,41 +119,24 @@ void *pdn_allocate(size_t bytes)
 
 void pdn_unreserve(void *start, size_t bytes)
 {
-	int saved = errno;
-
-	munmap(start, bytes);
-	errno = saved;
+	pdn_sys(SYS_munmap, start, bytes);
 }
 
 bool pdn_make_usable(void *start, size_t bytes)
 {
-	int saved = errno;
-	char *page = (char *)start - before(start);
-	bool ok;
-
-	bytes += before(start);
-	ok = mprotect(page, bytes, PROT_READ | PROT_WRITE) == 0;
-	errno = saved;
-	return ok;
+	return pdn_sys(SYS_mprotect, (char *)start - before(start), bytes + before(start),
+		       PROT_READ | PROT_WRITE) == 0;
 }
 
 bool pdn_advise(void *start, size_t bytes, int advice)
 {
-	int saved = errno;
-	bool ok = madvise(start, bytes, advice) == 0;
-
-	errno = saved;
-	return ok;
+	return pdn_sys(SYS_madvise, start, bytes, advice) == 0;
 }
 
 void pdn_make_private(void *start, size_t bytes)
 {
-	int saved = errno;
-
-	/* Not mmap(), which a sanitizer follows. */
-	syscall(SYS_mmap, start, bytes, PROT_READ | PROT_WRITE,
+	pdn_sys(SYS_mmap, start, bytes, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	errno = saved;
 }
 
 void pdn_populate(char *start, size_t bytes)

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The rare side of the asymmetric barrier, and who pays for it. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <linux/membarrier.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/system.h"
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
 
@@ -28,14 +26,10 @@ static bool registered;
 /* Relaxed: a refusal is reported soon, by whichever thread. */
 static bool refused;
 
-/* Negative when it is refused. Keeps errno. */
+/* Negative when it is refused. */
 static int membarrier(int command)
 {
-	int saved = errno;
-	int result = (int)syscall(SYS_membarrier, command, 0, 0);
-
-	errno = saved;
-	return result;
+	return (int)pdn_sys(SYS_membarrier, command, 0, 0);
 }
 
 void pdn_barrier_init(void)
@@ -66,7 +60,7 @@ static void let_stores_come_out(void)
 	uint64_t end = pdn_deadline(pdn_barrier_grace_ns);
 
 	while (pdn_deadline(0) < end)
-		pdn_nap(1000000);
+		pdn_sys_sleep(1000000);
 }
 
 /* Release: as in end_change(), with the grace period in the place of the membarrier. */

@@ -15,6 +15,7 @@
 
 #include "cache/base/log.h"
 #include "cache/base/event.h"
+#include "cache/base/system.h"
 
 enum kind { SWITCH, CHOICE, BYTES, COUNT, FRAMES, FILE_NAME, EVENTS };
 #define PDN_KIND_SWITCH SWITCH
@@ -284,7 +285,7 @@ static bool parse_file(const char *text, struct pdn_config *config)
 	if (text[length - 1] == '/')
 		return false;
 	if (text[0] != '/') {
-		if (!getcwd(path, sizeof(path)) || path[0] != '/')
+		if (!pdn_sys_working_directory(path, sizeof(path)))
 			return false;
 		used = strlen(path);
 		path[used++] = '/';

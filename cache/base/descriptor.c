@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Descriptors of pindown's own. */
 #define _GNU_SOURCE
+#include "cache/base/descriptor.h"
+
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cache/base/descriptor.h"
+#include "cache/base/system.h"
 
 #define NO_LIMIT (1u << 20) /* what the kernel allows, unless told otherwise: fs.nr_open */
 
@@ -19,13 +17,11 @@ static uint64_t last_limit = NO_LIMIT;
 
 uint64_t pdn_descriptor_limit(void)
 {
-	struct rlimit files;
-	int saved = errno;
-	bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < NO_LIMIT;
-	uint64_t limit = known ? files.rlim_cur : NO_LIMIT;
+	uint64_t limit = pdn_sys_limit(RLIMIT_NOFILE);
 
+	if (limit > NO_LIMIT)
+		limit = NO_LIMIT;
 	__atomic_store_n(&last_limit, limit, __ATOMIC_RELAXED);
-	errno = saved;
 	return limit;
 }
 
@@ -37,7 +33,7 @@ static int duplicate_within(int fd, uint64_t limit)
 {
 	uint64_t half = limit / 2, lowest = half < 16384 ? half : 16384;
 
-	return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, (int)lowest);
+	return (int)pdn_sys(SYS_fcntl, fd, F_DUPFD_CLOEXEC, lowest);
 }
 
 /* A pin has just asked for the limit (pdn_dmabufs_max()): it is not asked twice, if that serves. */
@@ -53,7 +49,7 @@ int pdn_descriptor_move_up(int fd)
 	int moved = pdn_descriptor_duplicate(fd);
 
 	if (moved < 0) {
-		fcntl(fd, F_SETFD, FD_CLOEXEC);
+		pdn_sys(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
 		return fd;
 	}
 	pdn_descriptor_close(fd);
@@ -64,7 +60,7 @@ uint64_t pdn_descriptor_identity(int fd)
 {
 	struct stat st;
 
-	if (fd < 0 || fstat(fd, &st) != 0)
+	if (fd < 0 || !pdn_sys_fstat(fd, &st))
 		return 0;
 	return (st.st_ino ^ (uint64_t)st.st_dev << 40) | 1ull << 63;
 }
@@ -82,13 +78,12 @@ bool pdn_descriptors_are_shared(void)
 	char path[48];
 	bool same = false;
 	/* The directory of this process: nobody has it open under that number by chance. */
-	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self",
-			      O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = pdn_sys_open("/proc/self", O_RDONLY | O_DIRECTORY);
 
 	if (fd < 0)
 		return false;
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getppid(), fd);
-	if (fstat(fd, &here) == 0 && stat(path, &there) == 0)
+	if (pdn_sys_fstat(fd, &here) && pdn_sys_stat(path, &there))
 		same = here.st_ino == there.st_ino && here.st_dev == there.st_dev;
 	pdn_descriptor_close(fd);
 	return same;
@@ -96,16 +91,15 @@ bool pdn_descriptors_are_shared(void)
 
 bool pdn_descriptors_exhausted(void)
 {
-	/* By system call number, as it is closed: ThreadSanitizer is to see neither. */
-	int fd = (int)syscall(SYS_eventfd2, 0, EFD_CLOEXEC);
+	int fd = (int)pdn_sys(SYS_eventfd2, 0, EFD_CLOEXEC);
 
 	if (fd < 0)
-		return errno == EMFILE || errno == ENFILE;
+		return fd == -EMFILE || fd == -ENFILE;
 	pdn_descriptor_close(fd);
 	return false;
 }
 
 void pdn_descriptor_close(int fd)
 {
-	syscall(SYS_close, fd);
+	pdn_sys(SYS_close, fd);
 }

@@ -3,8 +3,6 @@
  * Our descriptors among the program's own. They are moved up, away from the low numbers that
  * programs count on; they are close-on-exec; and before one is used its identity is checked: after
  * a program has closed all descriptors, the number may be another file's.
- *
- * errno may change; callers keep it.
  */
 #ifndef PDN_DESCRIPTOR_H
 #define PDN_DESCRIPTOR_H
@@ -23,7 +21,7 @@ uint64_t pdn_descriptor_limit(void);
 /* Move a descriptor up. If there is no place there, it stays where it is, close-on-exec. */
 int pdn_descriptor_move_up(int fd);
 
-/* Another descriptor of the same file: a high number, close-on-exec. Negative: none is free. */
+/* Another descriptor of the same file: a high number, close-on-exec. Negative: an errno, negated. */
 int pdn_descriptor_duplicate(int fd);
 
 /* One number for the file behind a descriptor, never 0; 0 when there is none. */
@@ -43,7 +41,7 @@ bool pdn_descriptors_are_shared(void);
 /* Can the process open nothing more? */
 bool pdn_descriptors_exhausted(void);
 
-/* Not close(): that is a cancellation point, and this runs inside the program's cuMemFree(). */
+/* Tests look on here. */
 void pdn_descriptor_close(int fd);
 
 #endif

@@ -9,11 +9,9 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "cache/base/lock.h"
+#include "cache/base/system.h"
 #include "cache/base/thread.h"
 
 enum {
@@ -31,21 +29,10 @@ PDN_WEAK_EVENT(untold, (void));
 uint64_t pdn_race_wait_ns = 2000000000u, pdn_fork_wait_ns = 100000000u;
 uint32_t pdn_looks_per_lock = 1024;
 
-/* An errno, or 0. errno itself is the program's. */
+/* 0, or a negative errno. */
 static int futex(uint32_t *where, int operation, uint32_t value, const struct timespec *most)
 {
-	int saved = errno, error = 0;
-
-	if (syscall(SYS_futex, where, operation, value, most, NULL, 0) < 0)
-		error = errno;
-	errno = saved;
-	return error;
-}
-
-static struct timespec timespec_of(uint64_t ns)
-{
-	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
-				 .tv_nsec = (long)(ns % 1000000000u)};
+	return (int)pdn_sys(SYS_futex, where, operation, value, most);
 }
 
 /* Let the processor's other hardware thread run meanwhile. */
@@ -177,22 +164,11 @@ void pdn_wake_waiters(void)
 	futex(&settling, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-/* By a system call: clock_gettime() may be the program's own. */
-uint64_t pdn_monotonic_ns(void)
-{
-	struct timespec now;
-	int saved = errno;
-	long failed = syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-
-	errno = saved;
-	return failed ? 0 : (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /*
  * The process may be stopped in the middle of a wait (SIGSTOP, a freezer) for longer than that is
  * to last, and the thread that is waited for was stopped, too. So the time between two looks at the
- * clock counts for no more than a wait sleeps at a time. Without a clock it counts for a
- * millisecond. Relaxed: each stretch of time is added once, by one thread or another.
+ * clock counts for no more than a wait sleeps at a time. If a filter refuses the clock, it counts
+ * for a millisecond. Relaxed: each stretch of time is added once, by one thread or another.
  */
 #define SLICE_NS   100000000u
 #define NO_TIME_NS 1000000u
@@ -201,7 +177,7 @@ static uint64_t ran_ns, looked_ns;
 
 static uint64_t time_run(void)
 {
-	uint64_t now = pdn_monotonic_ns(), before, passed = NO_TIME_NS;
+	uint64_t now = pdn_sys_clock_monotonic(), before, passed = NO_TIME_NS;
 
 	if (now) {
 		before = __atomic_exchange_n(&looked_ns, now, __ATOMIC_RELAXED);
@@ -222,7 +198,7 @@ static struct timespec slice_before(uint64_t deadline)
 {
 	uint64_t now = time_run(), left = deadline > now ? deadline - now : 0;
 
-	return timespec_of(left < SLICE_NS ? left : SLICE_NS);
+	return pdn_sys_timespec(left < SLICE_NS ? left : SLICE_NS);
 }
 
 static bool is_over(const struct timespec *slice)
@@ -234,12 +210,12 @@ bool __attribute__((cold)) pdn_wait_pending(uint64_t deadline)
 {
 	struct timespec slice = slice_before(deadline);
 	uint32_t seen = settling;
-	int error = ETIMEDOUT;
+	int error = -ETIMEDOUT;
 
 	waiters++;
 	pdn_thread_set_waits(true);
 	pdn_unlock();
-	while (error == ETIMEDOUT && !is_over(&slice)) {
+	while (error == -ETIMEDOUT && !is_over(&slice)) {
 		error = futex(&settling, FUTEX_WAIT_PRIVATE, seen, &slice);
 		slice = slice_before(deadline);
 	}
@@ -247,7 +223,7 @@ bool __attribute__((cold)) pdn_wait_pending(uint64_t deadline)
 	pdn_thread_set_waits(false);
 	if (waiters) /* none: this is a child that was forked meanwhile */
 		waiters--;
-	return error != ETIMEDOUT;
+	return error != -ETIMEDOUT;
 }
 
 void pdn_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline)
@@ -263,19 +239,6 @@ void pdn_wake_all(uint32_t *where)
 	futex(where, FUTEX_WAKE_PRIVATE, INT_MAX, NULL);
 }
 
-/*
- * By a system call: nanosleep() may be the program's own, and is a cancellation point. A thread
- * that was cancelled in the middle of a driver call would leave it half done.
- */
-void pdn_nap(uint64_t ns)
-{
-	const struct timespec nap = timespec_of(ns);
-	int saved = errno;
-
-	syscall(SYS_nanosleep, &nap, NULL);
-	errno = saved;
-}
-
 void pdn_backoff(struct pdn_backoff *rest)
 {
 	const unsigned spins = 100, doublings = 9; /* from 2 microseconds to a millisecond */
@@ -286,7 +249,7 @@ void pdn_backoff(struct pdn_backoff *rest)
 	if (turn < spins)
 		relax();
 	else
-		pdn_nap(2000ull << (turn - spins));
+		pdn_sys_sleep(2000ull << (turn - spins));
 }
 
 void pdn_lock_fork_child(void)

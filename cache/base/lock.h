@@ -78,9 +78,6 @@ bool pdn_wait_pending(uint64_t deadline);
  */
 uint64_t pdn_deadline(uint64_t ns);
 
-/* 0: a filter of system calls refuses it. */
-uint64_t pdn_monotonic_ns(void);
-
 /*
  * How long a get waits for a free, and a free for a pin: two seconds; and a fork for a descriptor
  * that is being made, or the making of one for a fork: a tenth of a second. Tests of a wait that
@@ -97,9 +94,6 @@ static inline uint64_t pdn_race_deadline(void)
 #define PDN_WAITED_FOR                                                                            \
 	"a free has waited two seconds for another thread's %s of the same memory and proceeds: " \
 	"it may come back late"
-
-/* Sleep this long, without touching errno. */
-void pdn_nap(uint64_t ns);
 
 /*
  * One turn of waiting for another thread that will be ready in a few instructions and wakes nobody.

@@ -4,16 +4,22 @@
 #include "cache/base/log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "cache/base/system.h"
 #include "cache/base/visible.h"
+
+#define KERNEL_SET 8 /* bytes of a set of signals */
+
+static void pending(sigset_t *set)
+{
+	sigemptyset(set);
+	pdn_sys(SYS_rt_sigpending, set, KERNEL_SET);
+}
 
 /* SIGTTOU is for a job in the background that writes to its terminal, unless it is blocked. */
 static void fill(sigset_t *set)
@@ -32,23 +38,33 @@ void pdn_shield_up(struct pdn_shield *shield)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &shield->cancel);
 	fill(&set);
 	pthread_sigmask(SIG_BLOCK, &set, &shield->mask);
-	sigemptyset(&shield->pending);
-	sigpending(&shield->pending);
+	pending(&shield->pending);
+}
+
+bool pdn_signal_is_pending(int signal)
+{
+	sigset_t set;
+
+	pending(&set);
+	return sigismember(&set, signal);
+}
+
+void pdn_signal_consume(int signal)
+{
+	static const struct timespec now;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, signal);
+	while (pdn_sys(SYS_rt_sigtimedwait, &set, NULL, &now, KERNEL_SET) == -EINTR)
+		;
 }
 
 /* A signal that was pending before is the program's own: it is delivered when unblocked. */
 static void consume(const struct pdn_shield *shield, int signal)
 {
-	static const struct timespec now;
-	sigset_t set;
-
-	if (sigismember(&shield->pending, signal) || sigpending(&set) != 0 ||
-	    !sigismember(&set, signal))
-		return;
-	sigemptyset(&set);
-	sigaddset(&set, signal);
-	while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
-		;
+	if (!sigismember(&shield->pending, signal) && pdn_signal_is_pending(signal))
+		pdn_signal_consume(signal);
 }
 
 void pdn_shield_down(struct pdn_shield *shield)
@@ -78,7 +94,7 @@ PDN_STARTS void pdn_log_at_load(void)
 {
 	struct stat status;
 
-	if (fstat(STDERR_FILENO, &status) != 0)
+	if (!pdn_sys_fstat(STDERR_FILENO, &status))
 		return;
 	at_load.device = status.st_dev;
 	at_load.inode = status.st_ino;
@@ -93,9 +109,9 @@ static bool is_data_of_the_program(int fd)
 {
 	struct stat status;
 
-	return fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink &&
+	return pdn_sys_fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_nlink &&
 	       (status.st_ino != at_load.inode || status.st_dev != at_load.device) &&
-	       (fcntl(fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
+	       (pdn_sys(SYS_fcntl, fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
 }
 
 void pdn_log(enum pdn_log_level level, const char *format, ...)
@@ -118,7 +134,7 @@ void pdn_log(enum pdn_log_level level, const char *format, ...)
 		size_t end = begin + ((size_t)length < capacity ? (size_t)length : capacity - 1);
 
 		line[end++] = '\n';
-		while (write(STDERR_FILENO, line, end) < 0 && errno == EINTR)
+		while (pdn_sys(SYS_write, STDERR_FILENO, line, end) == -EINTR)
 			;
 	}
 	pdn_shield_down(&shield);

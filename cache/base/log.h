@@ -34,8 +34,8 @@ bool pdn_logging(enum pdn_log_level level);
 
 /*
  * Between these two calls, signals that a system call of ours raises in this thread do not reach
- * the program: SIGPIPE, SIGXFSZ and SIGTTOU. No system call is a cancellation point there. Nothing
- * may return to the program before the second call.
+ * the program: SIGPIPE, SIGXFSZ and SIGTTOU. Nothing may return to the program before the second
+ * call.
  */
 struct pdn_shield {
 	sigset_t mask, pending;
@@ -44,5 +44,9 @@ struct pdn_shield {
 };
 void pdn_shield_up(struct pdn_shield *shield);
 void pdn_shield_down(struct pdn_shield *shield);
+
+/* Of this thread, which has blocked the signal: is one there, and away with it. */
+bool pdn_signal_is_pending(int signal);
+void pdn_signal_consume(int signal);
 
 #endif

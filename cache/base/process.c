@@ -4,7 +4,6 @@
 #include "cache/base/process.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "cache/base/lock.h"

@@ -4,10 +4,10 @@
 #include "cache/base/safe_read.h"
 
 #include <errno.h>
-#include <string.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "cache/base/system.h"
 
 enum { PAGE = 4096 /* or a part of one */ };
 
@@ -18,8 +18,7 @@ enum { PAGE = 4096 /* or a part of one */ };
 bool pdn_is_readable(uint64_t address)
 {
 	address &= ~(uint64_t)(PAGE - 1);
-	return syscall(SYS_rt_sigprocmask, ~0, (void *)(uintptr_t)address, NULL, 8) != 0 &&
-	       errno == EINVAL;
+	return pdn_sys(SYS_rt_sigprocmask, ~0, address, NULL, 8) == -EINVAL;
 }
 
 /*
@@ -46,6 +45,6 @@ bool pdn_safe_read(void *to, uint64_t from, size_t bytes)
 
 	if (from + bytes < from)
 		return false;
-	copied = syscall(SYS_process_vm_readv, getpid(), &here, 1, &there, 1, 0);
+	copied = pdn_sys(SYS_process_vm_readv, getpid(), &here, 1, &there, 1, 0);
 	return copied == (long)bytes || copy_by_page(to, from, bytes);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Reading memory that may not be there: without a signal, a lock, or memory of its own. For call
- * stacks. These change errno: their callers keep it.
+ * stacks.
  */
 #ifndef PDN_SAFE_READ_H
 #define PDN_SAFE_READ_H

@@ -15,11 +15,11 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "cache/base/system.h"
 #include "cache/base/visible.h"
 
 /* ---- text ---------------------------------------------------------------------------------- */
@@ -206,30 +206,29 @@ PDN_HIDDEN int sigfillset(sigset_t *set)
 
 PDN_HIDDEN PDN_STARTS pid_t getpid(void)
 {
-	return (pid_t)syscall(SYS_getpid);
+	return (pid_t)pdn_sys(SYS_getpid);
 }
 
 PDN_HIDDEN pid_t getppid(void)
 {
-	return (pid_t)syscall(SYS_getppid);
+	return (pid_t)pdn_sys(SYS_getppid);
 }
 
 PDN_HIDDEN uid_t geteuid(void)
 {
-	return (uid_t)syscall(SYS_geteuid);
+	return (uid_t)pdn_sys(SYS_geteuid);
 }
 
 PDN_HIDDEN int uname(struct utsname *name)
 {
-	return (int)syscall(SYS_uname, name);
+	return (int)pdn_sys(SYS_uname, name);
 }
 
 PDN_HIDDEN time_t time(time_t *where)
 {
-	struct timespec now;
+	time_t now = (time_t)(pdn_sys_clock(CLOCK_REALTIME) / 1000000000u);
 
-	clock_gettime(CLOCK_REALTIME, &now);
 	if (where)
-		*where = now.tv_sec;
-	return now.tv_sec;
+		*where = now;
+	return now;
 }

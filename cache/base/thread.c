@@ -9,14 +9,13 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/held_signals.h"
 #include "cache/base/process.h"
 #include "cache/base/stripes.h"
+#include "cache/base/system.h"
 #include "cache/base/thread.h"
 #include "cache/base/thread_records.h"
 
@@ -132,7 +131,7 @@ static uint32_t looking; /* one thread looks; acquire and release */
 
 static bool is_gone(uint32_t tid)
 {
-	return syscall(SYS_sched_getscheduler, tid) < 0 && errno == ESRCH;
+	return pdn_sys(SYS_sched_getscheduler, tid) == -ESRCH;
 }
 
 /*
@@ -144,7 +143,7 @@ static bool is_gone(uint32_t tid)
  */
 static void end_lost(void)
 {
-	uint32_t living = 0, mine = (uint32_t)syscall(SYS_gettid), at_least = LOOK_AT_LEAST;
+	uint32_t living = 0, mine = (uint32_t)pdn_sys(SYS_gettid), at_least = LOOK_AT_LEAST;
 	struct pdn_walk walk = PDN_WALK;
 	struct pdn_thread *t;
 
@@ -210,7 +209,7 @@ static struct pdn_thread *begin_thread(void)
 	self->guard_depth = PDN_NO_GUARD_YET;
 	pdn_self_tls = self;
 	/* Release: a thread that finds that this one is gone ends all of the above. */
-	__atomic_store_n(&self->tid, (uint32_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+	__atomic_store_n(&self->tid, (uint32_t)pdn_sys(SYS_gettid), __ATOMIC_RELEASE);
 	if (at_thread_exit != (pthread_key_t)-1)
 		pthread_setspecific(at_thread_exit, self);
 	PDN_NOTIFY(thread_starts, self);
@@ -239,7 +238,7 @@ uint32_t pdn_my_tid(void)
 {
 	const struct pdn_thread *self = pdn_self();
 
-	return self ? self->tid : (uint32_t)syscall(SYS_gettid);
+	return self ? self->tid : (uint32_t)pdn_sys(SYS_gettid);
 }
 
 /* ---- all threads ----------------------------------------------------------------------------- */
@@ -270,7 +269,7 @@ void pdn_thread_fork_child(void)
 	if (self->guard_depth > 0)
 		self->guard_depth = 0;
 	self->life = pdn_thread_life;
-	self->tid = (uint32_t)syscall(SYS_gettid);
+	self->tid = (uint32_t)pdn_sys(SYS_gettid);
 	pdn_thread_records = 1;
 }
 

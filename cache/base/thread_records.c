@@ -2,8 +2,8 @@
 /* Which records there are, which of them threads own, and the walks over these. */
 #define _GNU_SOURCE
 #include <string.h>
-#include <sys/mman.h>
 
+#include "cache/base/address_space.h"
 #include "cache/base/thread.h"
 #include "cache/base/thread_records.h"
 
@@ -109,15 +109,14 @@ static struct pdn_thread *block_at(uint32_t b)
 
 	if (block)
 		return block;
-	block = b ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-		  : first_block;
-	if (block == MAP_FAILED)
+	block = b ? pdn_map(bytes, PROT_READ | PROT_WRITE) : first_block;
+	if (!block)
 		return NULL;
 	if (__atomic_compare_exchange_n(&record_blocks[b].records, &none, block, false,
 					__ATOMIC_RELEASE, __ATOMIC_ACQUIRE))
 		return block;
 	if (b)
-		munmap(block, bytes);
+		pdn_unreserve(block, bytes);
 	return none;
 }
 

@@ -4,15 +4,12 @@
 #include "cache/top/page.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/shm.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +20,7 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/address_space.h"
+#include "cache/base/system.h"
 #include "cache/trace/writer.h"
 
 PDN_WEAK_EVENT(page_made, (void));
@@ -58,7 +56,7 @@ static void fill_head(struct pdn_top_page *live, int segment, uint64_t start)
 	live->pid_namespace = pdn_top_namespace(PDN_TOP_PIDS);
 	live->time_namespace = pdn_top_namespace(PDN_TOP_TIME);
 	live->rank = pdn_trace_rank();
-	if (stat("/proc/self/exe", &status) == 0) {
+	if (pdn_sys_stat("/proc/self/exe", &status)) {
 		live->exe_device = status.st_dev;
 		live->exe_inode = status.st_ino;
 	}
@@ -71,11 +69,13 @@ static void fill_head(struct pdn_top_page *live, int segment, uint64_t start)
 /* An existing file has this pid and start time, so the process made it before an exec. */
 static int create_file(void)
 {
-	const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-	int fd = open(path, flags, 0600);
+	const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+	int fd = pdn_sys_open(path, flags);
 
-	if (fd < 0 && errno == EEXIST && unlink(path) == 0)
-		fd = open(path, flags, 0600);
+	if (fd == -EEXIST) {
+		pdn_sys_unlink(path);
+		fd = pdn_sys_open(path, flags);
+	}
 	return fd;
 }
 
@@ -99,26 +99,25 @@ static bool publish_in(const char *folder, const struct pdn_top_page *live)
 	fd = create_file();
 	if (fd < 0)
 		return false;
-	whole = write(fd, live, sizeof(*live)) == (ssize_t)sizeof(*live);
-	close(fd);
+	whole = pdn_sys(SYS_write, fd, live, sizeof(*live)) == (long)sizeof(*live);
+	pdn_sys(SYS_close, fd);
 	if (!whole)
-		unlink(path);
+		pdn_sys_unlink(path);
 	return whole;
 }
 
 /*
  * The segment is marked for removal at once: it exists as long as a process has it attached, and
- * until then can be attached by its id. Attached by a bare system call, as the trace's journal is
- * (trace/journal.c).
+ * until then can be attached by its id.
  */
 static struct pdn_top_page *make_segment(uint64_t start)
 {
-	int segment = shmget(IPC_PRIVATE, PDN_TOP_BYTES, IPC_CREAT | 0600);
-	long at = segment < 0 ? -1 : syscall(SYS_shmat, segment, NULL, 0);
+	int segment = (int)pdn_sys(SYS_shmget, IPC_PRIVATE, PDN_TOP_BYTES, IPC_CREAT | 0600);
+	long at = segment < 0 ? segment : pdn_sys(SYS_shmat, segment, NULL, 0);
 
 	if (segment >= 0)
-		shmctl(segment, IPC_RMID, NULL);
-	if (at == -1)
+		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
+	if (at < 0)
 		return NULL;
 	fill_head((struct pdn_top_page *)at, segment, start);
 	return (struct pdn_top_page *)at;
@@ -126,16 +125,16 @@ static struct pdn_top_page *make_segment(uint64_t start)
 
 static void make_page(void)
 {
-	uint64_t start;
+	int64_t start;
 	struct pdn_top_page *live;
 
 	owner = getpid();
 	start = pdn_top_start_of((uint32_t)owner);
-	live = start ? make_segment(start) : NULL;
+	live = start > 0 ? make_segment((uint64_t)start) : NULL;
 	if (!live)
 		return;
 	if (!publish_in("/dev/shm", live) && !publish_in(getenv("XDG_RUNTIME_DIR"), live)) {
-		syscall(SYS_shmdt, live);
+		pdn_sys(SYS_shmdt, live);
 		return;
 	}
 	slots = (struct pdn_top_slot *)(void *)((char *)live + PDN_TOP_SLOTS_AT);
@@ -209,11 +208,8 @@ void __attribute__((cold)) pdn_top_decide(void)
 
 PDN_STARTS void pdn_top_close(void)
 {
-	int error = errno;
-
 	if (is_open() && owner == getpid())
-		unlink(path);
-	errno = error;
+		pdn_sys_unlink(path);
 }
 
 void pdn_top_fork_child(void)

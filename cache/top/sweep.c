@@ -5,46 +5,43 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cache/base/system.h"
 #include "cache/top/format.h"
 
 enum { MAX_CHECKED = 64 }; /* pages: a program must start fast on a full machine too */
 
 /* Field 22. Fields are counted after the name, which may contain any character. */
-uint64_t pdn_top_start_of(uint32_t pid)
+int64_t pdn_top_start_of(uint32_t pid)
 {
 	char path[40], text[1024], *at;
-	ssize_t length = -1;
+	long length;
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd >= 0) {
-		length = read(fd, text, sizeof(text) - 1);
-		close(fd);
-	}
+	fd = pdn_sys_open(path, O_RDONLY);
+	if (fd < 0)
+		return fd;
+	length = pdn_sys(SYS_read, fd, text, sizeof(text) - 1);
+	pdn_sys(SYS_close, fd);
 	if (length <= 0)
 		return 0;
 	text[length] = '\0';
 	at = strrchr(text, ')');
 	for (unsigned field = 2; at && field < 22; field++)
 		at = strchr(at + 1, ' ');
-	return at ? strtoull(at + 1, NULL, 10) : 0;
+	return at ? (int64_t)strtoull(at + 1, NULL, 10) : 0;
 }
 
 uint64_t pdn_top_namespace(const char *link)
 {
 	struct stat status;
 
-	return stat(link, &status) == 0 ? status.st_ino : 0;
+	return pdn_sys_stat(link, &status) ? status.st_ino : 0;
 }
 
 /* "pindown.<pid>.<start>" */
@@ -70,30 +67,30 @@ static bool parse_name(const char *name, uint32_t *pid, uint64_t *start)
  */
 static bool has_ended(uint32_t pid, uint64_t start, bool *by_start)
 {
-	uint64_t now;
+	int64_t now = pdn_top_start_of(pid);
 
-	errno = 0;
-	now = pdn_top_start_of(pid);
-	*by_start = now != 0;
-	return now ? now != start : errno == ENOENT;
+	*by_start = now > 0;
+	return *by_start ? (uint64_t)now != start : now == -ENOENT;
 }
 
 /* A process number is valid only in its namespace, and so is a start time. */
 static bool is_page_of(int folder, const char *name, uint32_t pid, uint64_t start, bool by_start)
 {
-	int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	int fd = (int)pdn_sys(SYS_openat, folder, name,
+			      O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	static struct pdn_top_page live; /* under the lock; stacks can be small */
 	struct stat status;
 	bool matches;
 
 	if (fd < 0)
 		return false;
-	matches = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
-		  status.st_uid == geteuid() && pread(fd, &live, sizeof(live), 0) == sizeof(live) &&
+	matches = pdn_sys_fstat(fd, &status) && S_ISREG(status.st_mode) &&
+		  status.st_uid == geteuid() &&
+		  pdn_sys(SYS_pread64, fd, &live, sizeof(live), 0) == sizeof(live) &&
 		  memcmp(live.magic, PDN_TOP_MAGIC, sizeof(live.magic)) == 0 && live.pid == pid &&
 		  live.start == start && live.pid_namespace == pdn_top_namespace(PDN_TOP_PIDS) &&
 		  (!by_start || live.time_namespace == pdn_top_namespace(PDN_TOP_TIME));
-	close(fd);
+	pdn_sys(SYS_close, fd);
 	return matches;
 }
 
@@ -106,14 +103,14 @@ static bool check_file(int folder, const char *name)
 	if (!parse_name(name, &pid, &start))
 		return false;
 	if (has_ended(pid, start, &by_start) && is_page_of(folder, name, pid, start, by_start))
-		unlinkat(folder, name, 0);
+		pdn_sys(SYS_unlinkat, folder, name, 0);
 	return true;
 }
 
 /* Without readdir(), which allocates memory. */
 void pdn_top_sweep(const char *folder)
 {
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = pdn_sys_open(folder, O_RDONLY | O_DIRECTORY);
 	char entries[2048] __attribute__((aligned(16)));
 	unsigned checked = 0;
 	long length;
@@ -121,7 +118,7 @@ void pdn_top_sweep(const char *folder)
 	if (fd < 0)
 		return;
 	while (checked < MAX_CHECKED &&
-	       (length = syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
+	       (length = pdn_sys(SYS_getdents64, fd, entries, sizeof(entries))) > 0) {
 		for (long at = 0; at < length && checked < MAX_CHECKED;) {
 			const struct dirent64 *entry = (const void *)(entries + at);
 
@@ -129,5 +126,5 @@ void pdn_top_sweep(const char *folder)
 			at += entry->d_reclen;
 		}
 	}
-	close(fd);
+	pdn_sys(SYS_close, fd);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Removing the files that killed processes have left. For page.c only; errno may change. */
+/* Removing the files that killed processes have left. For page.c only. */
 #ifndef PDN_LIVE_SWEEP_H
 #define PDN_LIVE_SWEEP_H
 
 #include <stdint.h>
 
 /*
- * A process's start time, as in /proc/<pid>/stat. 0 if it can't be read: errno is ENOENT where no
- * process has this number.
+ * A process's start time, as in /proc/<pid>/stat. 0, or a negative errno, if it can't be read:
+ * -ENOENT where no process has this number.
  */
-uint64_t pdn_top_start_of(uint32_t pid);
+int64_t pdn_top_start_of(uint32_t pid);
 
 /* Identify the namespaces that this process's number and its start time belong to. 0: not known. */
 #define PDN_TOP_PIDS "/proc/self/ns/pid"

@@ -3,10 +3,8 @@
 #define _GNU_SOURCE
 #include "cache/trace/chunk.h"
 
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "cache/base/address_space.h"
+#include "cache/base/system.h"
 #include "cache/trace/clock.h"
 #include "cache/trace/file.h"
 #include "cache/trace/journal.h"
@@ -68,7 +66,7 @@ static struct pdn_trace_slot *claim_in_new_chunk(struct pdn_trace_header *header
 	chunk = (struct pdn_trace_chunk *)(void *)memory;
 	chunk->kind = PDN_CHUNK_COUNTERS;
 	chunk->units = 1;
-	chunk->tid = (uint32_t)syscall(SYS_gettid);
+	chunk->tid = (uint32_t)pdn_sys(SYS_gettid);
 	pdn_trace_clock_read(&chunk->clock);
 	slot = claim_free_slot(chunk, tid);
 	pdn_trace_chunk_publish(header, chunk, offset);

@@ -3,32 +3,21 @@
 #define _GNU_SOURCE
 #include "cache/trace/clock.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <time.h>
-#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 #include "cache/base/log.h"
+#include "cache/base/system.h"
 #include "cache/trace/writer.h"
 
 bool pdn_ticks_steady;
 
-static uint64_t nanoseconds(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 uint64_t pdn_ticks_ns(void)
 {
-	return nanoseconds(CLOCK_MONOTONIC);
+	return pdn_sys_clock_monotonic();
 }
 
 #if defined(__x86_64__)
@@ -45,7 +34,7 @@ static bool is_allowed(void)
 {
 	int mode = PR_TSC_ENABLE;
 
-	return prctl(PR_GET_TSC, &mode) != 0 || mode == PR_TSC_ENABLE;
+	return pdn_sys(SYS_prctl, PR_GET_TSC, &mode) != 0 || mode == PR_TSC_ENABLE;
 }
 
 /* A kernel that found the processors' counters out of step uses one of these clocks instead. */
@@ -55,12 +44,12 @@ static bool kernel_rejected_it(void)
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
 	static const char *const others[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"};
 	char text[32];
-	ssize_t length = -1;
-	int fd = open(name, O_RDONLY | O_CLOEXEC);
+	long length = -1;
+	int fd = pdn_sys_open(name, O_RDONLY);
 
 	if (fd >= 0) {
-		length = read(fd, text, sizeof(text) - 1);
-		close(fd);
+		length = pdn_sys(SYS_read, fd, text, sizeof(text) - 1);
+		pdn_sys(SYS_close, fd);
 	}
 	if (length <= 0)
 		return false;
@@ -95,8 +84,8 @@ void pdn_trace_clock_read(struct pdn_trace_clock *clock)
 
 	/* Keep the tightest of three readings, since any of them can be interrupted. */
 	for (int i = 0; i < 3; i++) {
-		uint64_t before = pdn_ticks(), monotonic = nanoseconds(CLOCK_MONOTONIC),
-			 realtime = nanoseconds(CLOCK_REALTIME), after = pdn_ticks();
+		uint64_t before = pdn_ticks(), monotonic = pdn_sys_clock_monotonic(),
+			 realtime = pdn_sys_clock(CLOCK_REALTIME), after = pdn_ticks();
 
 		if (after - before < tightest) {
 			tightest = after - before;

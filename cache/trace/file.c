@@ -4,19 +4,16 @@
 #include "cache/trace/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cache/base/descriptor.h"
 #include "cache/base/log.h"
+#include "cache/base/system.h"
 #include "cache/trace/info.h"
 
 enum { MAX_NAMES = 10000 }; /* to try for one process number */
@@ -112,10 +109,11 @@ static bool expand_name(const char *name, unsigned n, char *path, size_t capacit
 	return length > 0 && (size_t)length < capacity - used;
 }
 
-/* Below these numbers the program's own output would go into the trace. */
+/* A negative errno. Below these numbers the program's own output would go into the trace. */
 static int open_above_standard(int flags)
 {
-	int fd = open(file_path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0666);
+	int fd = (int)pdn_sys(SYS_openat, AT_FDCWD, file_path,
+			      O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0666);
 
 	if (fd >= 0)
 		fd = pdn_descriptor_move_up(fd);
@@ -123,9 +121,8 @@ static int open_above_standard(int flags)
 		return fd;
 	pdn_descriptor_close(fd);
 	if (flags & O_CREAT)
-		unlink(file_path);
-	errno = EMFILE;
-	return -1;
+		pdn_sys_unlink(file_path);
+	return -EMFILE;
 }
 
 static int create_with_free_name(const char *name)
@@ -133,16 +130,13 @@ static int create_with_free_name(const char *name)
 	for (unsigned n = 0; n < MAX_NAMES; n++) {
 		int fd;
 
-		if (!expand_name(name, n, file_path, sizeof(file_path))) {
-			errno = ENAMETOOLONG;
-			return -1;
-		}
+		if (!expand_name(name, n, file_path, sizeof(file_path)))
+			return -ENAMETOOLONG;
 		fd = open_above_standard(O_CREAT | O_EXCL);
-		if (fd >= 0 || errno != EEXIST)
+		if (fd != -EEXIST)
 			return fd;
 	}
-	errno = EEXIST;
-	return -1;
+	return -EEXIST;
 }
 
 /* ---- the descriptor ---------------------------------------------------------------------- */
@@ -150,7 +144,7 @@ static int create_with_free_name(const char *name)
 /* Is fd the trace file? *status is then the file's. */
 static bool is_trace_file(int fd, struct stat *status)
 {
-	return fd >= 0 && fstat(fd, status) == 0 && status->st_dev == file.device &&
+	return fd >= 0 && pdn_sys_fstat(fd, status) && status->st_dev == file.device &&
 	       status->st_ino == file.inode;
 }
 
@@ -165,10 +159,10 @@ static int reopen(int stale, struct stat *status)
 		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			return fd;
-		close(fd);
+		pdn_descriptor_close(fd);
 		return is_trace_file(stale, status) ? stale : -1;
 	}
-	close(fd);
+	pdn_descriptor_close(fd);
 	return -1;
 }
 
@@ -190,51 +184,24 @@ static int descriptor(struct stat *status)
 
 /* ---- space ------------------------------------------------------------------------------- */
 
-/* Before a write: a SIGXFSZ that is pending now is the program's own. */
-static bool signal_is_pending(void)
-{
-	sigset_t set;
-
-	return sigpending(&set) == 0 && sigismember(&set, SIGXFSZ);
-}
-
 /*
- * Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes. The caller has blocked
- * the signal; it is consumed here, so that the program never sees it.
- */
-static void consume_signal(void)
-{
-	static const struct timespec now;
-	int error = errno;
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGXFSZ);
-	while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
-		;
-	errno = error;
-}
-
-/*
- * Returns 0 or an errno. A bare system call: sanitizers check the memory that pwrite() reads, and
- * other threads may be writing there.
+ * Returns 0 or an errno. Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes.
+ * The caller has blocked the signal; it is consumed here, so that the program never sees it. One
+ * that was pending before the write is the program's own.
  */
 static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 {
-	bool is_programs = signal_is_pending();
+	bool is_programs = pdn_signal_is_pending(SIGXFSZ);
 
 	while (bytes) {
-		long done = syscall(SYS_pwrite64, fd, from, bytes, (off_t)offset);
+		long done = pdn_sys(SYS_pwrite64, fd, from, bytes, offset);
 
-		if (done < 0 && errno == EINTR)
+		if (done == -EINTR)
 			continue;
-		if (done < 0 && errno == EFBIG) {
-			if (!is_programs)
-				consume_signal();
-			return EFBIG;
-		}
+		if (done == -EFBIG && !is_programs)
+			pdn_signal_consume(SIGXFSZ);
 		if (done <= 0)
-			return done ? errno : ENOSPC;
+			return done ? (int)-done : ENOSPC;
 		from += done;
 		offset += (uint64_t)done;
 		bytes -= (size_t)done;
@@ -250,27 +217,22 @@ static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 static int extend(int fd, uint64_t begin, uint64_t end)
 {
 	static const char zero;
-	bool is_programs = signal_is_pending();
-	int result;
+	bool is_programs = pdn_signal_is_pending(SIGXFSZ);
+	int error;
 
 	do
-		result = fallocate(fd, 0, (off_t)begin, (off_t)(end - begin));
-	while (result != 0 && errno == EINTR);
-	if (result == 0)
-		return 0;
-	if (errno == EFBIG && !is_programs)
-		consume_signal();
-	if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
-		return errno;
+		error = (int)-pdn_sys(SYS_fallocate, fd, 0, begin, end - begin);
+	while (error == EINTR);
+	if (error == EFBIG && !is_programs)
+		pdn_signal_consume(SIGXFSZ);
+	if (error != EOPNOTSUPP && error != ENOSYS && error != EINVAL)
+		return error;
 	return write_whole(fd, &zero, 1, end - 1);
 }
 
 static int64_t coarse_now(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return now.tv_sec * 1000000000ll + now.tv_nsec;
+	return (int64_t)pdn_sys_clock(CLOCK_MONOTONIC_COARSE);
 }
 
 /* Asks a full disk again only after a while: otherwise each lost event would cost a system call. */
@@ -375,8 +337,10 @@ static void warn_not_traced(const char *name, int error)
 static int init_file(int fd)
 {
 	struct stat status;
-	int error = fstat(fd, &status) == 0 ? extend(fd, 0, PDN_TRACE_UNIT) : errno;
+	int error = (int)-pdn_sys(SYS_fstat, fd, &status);
 
+	if (!error)
+		error = extend(fd, 0, PDN_TRACE_UNIT);
 	if (error)
 		return error;
 	file.device = status.st_dev;
@@ -394,22 +358,22 @@ bool pdn_trace_file_create(const char *name)
 
 	file_path[0] = '\0';
 	fd = create_with_free_name(name);
-	error = fd >= 0 ? init_file(fd) : errno;
+	error = fd >= 0 ? init_file(fd) : -fd;
 	if (!error) {
 		__atomic_store_n(&file.fd, fd, __ATOMIC_RELEASE);
 		return true;
 	}
 	warn_not_traced(file_path[0] ? file_path : name, error);
 	if (fd >= 0) {
-		unlink(file_path);
-		close(fd);
+		pdn_sys_unlink(file_path);
+		pdn_descriptor_close(fd);
 	}
 	return false;
 }
 
 void pdn_trace_file_drop(int error)
 {
-	unlink(file_path);
+	pdn_sys_unlink(file_path);
 	warn_not_traced(file_path, error);
 	pdn_trace_file_forget();
 }
@@ -437,7 +401,7 @@ void pdn_trace_file_forget(void)
 
 	pdn_shield_up(&shield);
 	if (is_trace_file(fd, &status))
-		close(fd);
+		pdn_descriptor_close(fd);
 	file_path[0] = '\0';
 	pdn_shield_down(&shield);
 }

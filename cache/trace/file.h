@@ -11,8 +11,7 @@
  * can't be prevented: a copy-on-write file system needs new space for each page that it has written
  * back.
  *
- * A caller of a function that creates, claims or writes has blocked SIGXFSZ and cancellation. None
- * of these functions keeps errno.
+ * A caller of a function that creates, claims or writes has blocked SIGXFSZ and cancellation.
  */
 #ifndef PDN_TRACE_FILE_H
 #define PDN_TRACE_FILE_H

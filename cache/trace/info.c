@@ -4,7 +4,6 @@
 #include "cache/trace/info.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "cache/base/log.h"
+#include "cache/base/system.h"
 #include "cache/trace/rank.h"
 #include "cache/trace/writer.h"
 #include "cache/pindown.h"
@@ -87,19 +87,19 @@ static void write_text(struct pdn_trace_header *header, enum pdn_trace_info_kind
 static void write_command(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_COMMAND);
-	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-	ssize_t got = 1;
+	int fd = pdn_sys_open("/proc/self/cmdline", O_RDONLY);
+	long got = 1;
 
 	while (fd >= 0 && info.used < info.capacity) {
-		got = read(fd, info.data + info.used, info.capacity - info.used);
-		if (got < 0 && errno == EINTR)
+		got = pdn_sys(SYS_read, fd, info.data + info.used, info.capacity - info.used);
+		if (got == -EINTR)
 			continue;
 		if (got <= 0)
 			break;
 		info.used += (size_t)got;
 	}
 	if (fd >= 0)
-		close(fd);
+		pdn_sys(SYS_close, fd);
 	info.cut = got > 0;
 	end_info(&info, PDN_INFO_COMMAND);
 }
@@ -148,7 +148,7 @@ static void write_environment(struct pdn_trace_header *header)
 static void write_program(struct pdn_trace_header *header)
 {
 	char path[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	long length = pdn_sys_readlink("/proc/self/exe", path, sizeof(path) - 1);
 
 	path[length > 0 ? length : 0] = '\0';
 	write_text(header, PDN_INFO_PROGRAM, path);
@@ -179,7 +179,7 @@ void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls)
 	write_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
 	write_program(header);
 	write_text(header, PDN_INFO_DIRECTORY,
-		   getcwd(directory, sizeof(directory)) ? directory : "");
+		   pdn_sys_working_directory(directory, sizeof(directory)) ? directory : "");
 	write_environment(header);
 	if (calls)
 		pdn_trace_info_calls(header, calls);

@@ -6,17 +6,12 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "cache/base/barrier.h"
 #include "cache/base/log.h"
 #include "cache/base/address_space.h"
+#include "cache/base/system.h"
 
-/*
- * Segments are attached and mapped by bare system calls: memory hooks of other libraries in the
- * process (UCX, libfabric) watch shmat and mmap, and take locks there that the caller may hold.
- */
 enum { MAX_SEGMENTS = 128 }; /* for 4096 threads */
 
 static struct {
@@ -28,42 +23,47 @@ static bool warned_private;
 
 /* ---- segments -------------------------------------------------------------------------------- */
 
-static struct pdn_journal *shared_segment(int *id)
+static void remove_segment(int segment)
 {
-	int segment = shmget(IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
-	long at = segment < 0 ? -1 : syscall(SYS_shmat, segment, NULL, 0);
-
-	if (at == -1 && segment >= 0)
-		shmctl(segment, IPC_RMID, NULL);
-	*id = segment + 1;
-	return at == -1 ? NULL : (struct pdn_journal *)at;
+	pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
 }
 
-static struct pdn_journal *private_segment(int *id)
+/* NULL: *error is why not. */
+static struct pdn_journal *shared_segment(int *id, int *error)
 {
-	int error = errno;
-	long at = syscall(SYS_mmap, NULL, (size_t)PDN_JOURNAL_BYTES, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS, -1, (off_t)0);
+	int segment = (int)pdn_sys(SYS_shmget, IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
+	long at = segment < 0 ? segment : pdn_sys(SYS_shmat, segment, NULL, 0);
+
+	if (at < 0 && segment >= 0)
+		remove_segment(segment);
+	*id = segment + 1;
+	*error = (int)-at;
+	return at < 0 ? NULL : (struct pdn_journal *)at;
+}
+
+static struct pdn_journal *private_segment(int *id, int error)
+{
+	struct pdn_journal *journal = pdn_map(PDN_JOURNAL_BYTES, PROT_READ | PROT_WRITE);
 
 	*id = 0;
-	if (at == -1)
+	if (!journal)
 		return NULL;
 	pdn_log_once(
 		&warned_private, PDN_LOG_WARN,
 		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
 		"trace lacks what each thread did last",
 		strerrordesc_np(error));
-	return (struct pdn_journal *)at;
+	return journal;
 }
 
-static void remove_segment(struct pdn_journal *journal, int id)
+static void drop_segment(struct pdn_journal *journal, int id)
 {
 	if (!id) {
-		syscall(SYS_munmap, journal, (size_t)PDN_JOURNAL_BYTES);
+		pdn_unreserve(journal, PDN_JOURNAL_BYTES);
 		return;
 	}
-	shmctl(id - 1, IPC_RMID, NULL);
-	syscall(SYS_shmdt, journal);
+	remove_segment(id - 1);
+	pdn_sys(SYS_shmdt, journal);
 }
 
 /* Release: pairs with readers in other processes, which know a journal by its magic. */
@@ -88,11 +88,11 @@ static void copy_identity(struct pdn_journal *journal, const struct pdn_journal 
 static struct pdn_journal *add_segment(unsigned number)
 {
 	struct pdn_journal *first = number ? segments[0].at : NULL, *none = NULL, *made;
-	int id;
+	int id, error;
 
-	made = shared_segment(&id);
+	made = shared_segment(&id, &error);
 	if (!made)
-		made = private_segment(&id);
+		made = private_segment(&id, error);
 	if (!made)
 		return NULL;
 	if (first && first->magic[0])
@@ -100,7 +100,7 @@ static struct pdn_journal *add_segment(unsigned number)
 	/* If another thread has added one first, use that one. */
 	if (!__atomic_compare_exchange_n(&segments[number].at, &none, made, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
-		remove_segment(made, id);
+		drop_segment(made, id);
 		return none;
 	}
 	/*
@@ -155,7 +155,7 @@ void pdn_journal_end(void)
 		int id = __atomic_exchange_n(&segments[i].id, 0, __ATOMIC_RELAXED);
 
 		if (id)
-			shmctl(id - 1, IPC_RMID, NULL);
+			remove_segment(id - 1);
 	}
 }
 

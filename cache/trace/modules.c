@@ -4,14 +4,12 @@
 #include "cache/trace/modules.h"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "cache/base/lock.h"
 #include "cache/base/safe_read.h"
+#include "cache/base/system.h"
 #include "cache/trace/format.h"
 #include "cache/trace/stack.h"
 
@@ -90,12 +88,12 @@ static bool next_line(struct maps *maps, struct line *line)
 	char *end = memchr(text + maps->at, '\n', maps->used - maps->at);
 
 	if (!end) {
-		ssize_t got;
+		long got;
 
 		memmove(text, text + maps->at, maps->used - maps->at);
 		maps->used -= maps->at;
 		maps->at = 0;
-		got = syscall(SYS_read, maps->fd, text + maps->used, sizeof(text) - 1 - maps->used);
+		got = pdn_sys(SYS_read, maps->fd, text + maps->used, sizeof(text) - 1 - maps->used);
 		if (got > 0)
 			maps->used += (size_t)got;
 		end = memchr(text, '\n', maps->used);
@@ -269,7 +267,7 @@ static const struct pdn_module *search_maps(uint64_t pc, uint32_t generation)
 	struct maps maps = {0};
 	struct line line;
 
-	maps.fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	maps.fd = pdn_sys_open("/proc/self/maps", O_RDONLY);
 	if (maps.fd < 0)
 		return NULL;
 	while (next_line(&maps, &line)) {
@@ -291,7 +289,7 @@ static const struct pdn_module *search_maps(uint64_t pc, uint32_t generation)
 		}
 	}
 	finish_module(&seen, &found, pc, generation);
-	syscall(SYS_close, maps.fd);
+	pdn_sys(SYS_close, maps.fd);
 	if (find_known(pc, generation))
 		return find_known(pc, generation);
 	return found.end && path[0] ? add_module(&found) : NULL;
@@ -322,7 +320,7 @@ const struct pdn_module *pdn_module_find(uint64_t pc, uint32_t generation)
 {
 	const struct pdn_module *module = find_known(pc, generation);
 
-	if (module || !become_owner((int32_t)syscall(SYS_gettid)))
+	if (module || !become_owner((int32_t)pdn_sys(SYS_gettid)))
 		return module;
 	path[0] = '\0';
 	module = find_known(pc, generation);
@@ -339,13 +337,13 @@ static void find_path(uint64_t pc)
 	struct line line;
 
 	path[0] = '\0';
-	maps.fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	maps.fd = pdn_sys_open("/proc/self/maps", O_RDONLY);
 	if (maps.fd < 0)
 		return;
 	while (!path[0] && next_line(&maps, &line))
 		if (pc - line.begin < line.end - line.begin)
 			strncpy(path, line.path, MAX_PATH);
-	syscall(SYS_close, maps.fd);
+	pdn_sys(SYS_close, maps.fd);
 }
 
 bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
@@ -353,7 +351,7 @@ bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 	const struct pdn_module *module = pdn_module_find(pc, pdn_stacks_generation());
 	const char *slash;
 
-	if (!module || !become_owner((int32_t)syscall(SYS_gettid)))
+	if (!module || !become_owner((int32_t)pdn_sys(SYS_gettid)))
 		return false;
 	find_path(pc);
 	slash = strrchr(path, '/');

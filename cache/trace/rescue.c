@@ -2,16 +2,13 @@
 /* Journals of other processes: finding them, and saving those of killed ones into their files. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cache/base/barrier.h"
 #include "cache/base/log.h"
 #include "cache/base/safe_read.h"
+#include "cache/base/system.h"
 #include "cache/trace/journal.h"
 
 enum {
@@ -34,9 +31,9 @@ static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal
 			  void *context)
 {
 	static struct pdn_journal head; /* stacks can be small */
-	long at = syscall(SYS_shmat, segment, NULL, SHM_RDONLY);
+	long at = pdn_sys(SYS_shmat, segment, NULL, SHM_RDONLY);
 
-	if (at == -1)
+	if (at < 0)
 		return;
 	if (pdn_safe_read(head.magic, (uint64_t)at, sizeof(head.magic)) &&
 	    memcmp(head.magic, PDN_JOURNAL_MAGIC, sizeof(head.magic)) == 0) {
@@ -45,23 +42,21 @@ static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal
 		if (pdn_safe_read(&head, (uint64_t)at, sizeof(head)))
 			visit(&head, (uint64_t)at, segment, about, context);
 	}
-	syscall(SYS_shmdt, at);
+	pdn_sys(SYS_shmdt, at);
 }
 
 static void visit_all(bool of_any_user, pdn_journal_visit *visit, void *context)
 {
 	struct shm_info all;
 	struct shmid_ds about;
-	int saved = errno;
-	int last = shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&all);
+	int last = (int)pdn_sys(SYS_shmctl, 0, SHM_INFO, &all);
 
 	for (int i = 0; i <= last && i < MAX_CHECKED; i++) {
-		int segment = shmctl(i, SHM_STAT, &about);
+		int segment = (int)pdn_sys(SYS_shmctl, i, SHM_STAT, &about);
 
 		if (segment >= 0 && may_be_journal(&about, of_any_user))
 			visit_segment(segment, &about, visit, context);
 	}
-	errno = saved;
 }
 
 void pdn_journal_each(pdn_journal_visit *visit, void *context)
@@ -83,9 +78,9 @@ struct pdn_journal_view pdn_journal_view(void)
 	struct pdn_journal_view view = {0};
 	struct stat status;
 
-	if (stat("/proc/self/ns/mnt", &status) == 0)
+	if (pdn_sys_stat("/proc/self/ns/mnt", &status))
 		view.namespace = status.st_ino;
-	if (stat("/", &status) == 0) {
+	if (pdn_sys_stat("/", &status)) {
 		view.device = status.st_dev;
 		view.inode = status.st_ino;
 	}
@@ -107,17 +102,17 @@ static enum found gone_or_unknown(const struct pdn_journal *journal)
 static enum found find_file(const struct pdn_journal *journal, int *file, struct stat *status)
 {
 	struct pdn_trace_header header;
-	int fd = open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	int fd = pdn_sys_open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 
 	if (fd < 0)
-		return errno == ENOENT ? gone_or_unknown(journal) : UNKNOWN;
-	if (fstat(fd, status) == 0 && S_ISREG(status->st_mode) && status->st_uid == geteuid() &&
-	    pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
+		return fd == -ENOENT ? gone_or_unknown(journal) : UNKNOWN;
+	if (pdn_sys_fstat(fd, status) && S_ISREG(status->st_mode) && status->st_uid == geteuid() &&
+	    pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
 	    pdn_journal_is_of(journal, status->st_dev, status->st_ino, &header)) {
 		*file = fd;
 		return THERE;
 	}
-	close(fd);
+	pdn_sys(SYS_close, fd);
 	return gone_or_unknown(journal);
 }
 
@@ -142,7 +137,7 @@ static bool save_piece(int fd, uint64_t size, uint64_t place, uint64_t memory)
 		return false;
 	bytes = without_zeroes(copy);
 	return !bytes || place - 1 + bytes > size ||
-	       syscall(SYS_pwrite64, fd, copy, bytes, place - 1) == (long)bytes;
+	       pdn_sys(SYS_pwrite64, fd, copy, bytes, place - 1) == (long)bytes;
 }
 
 static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, uint64_t at)
@@ -165,7 +160,7 @@ static bool is_saved_or_gone(const struct pdn_journal *journal, uint64_t at)
 	if (found != THERE)
 		return found == GONE;
 	saved = save_to(fd, (uint64_t)status.st_size, journal, at);
-	close(fd);
+	pdn_sys(SYS_close, fd);
 	return saved;
 }
 
@@ -179,7 +174,7 @@ static void rescue_one(const struct pdn_journal *journal, uint64_t at, int segme
 		return;
 	pdn_shield_up(&shield);
 	if (is_saved_or_gone(journal, at) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
-		shmctl(segment, IPC_RMID, NULL);
+		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
 	pdn_shield_down(&shield);
 }
 

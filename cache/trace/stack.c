@@ -7,10 +7,8 @@
 #include <pthread.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "cache/base/address_space.h"
 #include "cache/base/safe_read.h"
 #include "cache/base/thread.h"
 #include "cache/trace/writer.h"
@@ -408,14 +406,6 @@ static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t
 
 /* ---- the table of stacks -------------------------------------------------------------------- */
 
-static void *map_memory(size_t bytes)
-{
-	long result = syscall(SYS_mmap, NULL, bytes, PROT_READ | PROT_WRITE,
-			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	return result == -1 ? NULL : (void *)result;
-}
-
 static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64_t *frames,
 						    unsigned count)
 {
@@ -483,10 +473,10 @@ static bool have_table(void **table, size_t bytes)
 
 	if (__atomic_load_n(table, __ATOMIC_ACQUIRE))
 		return true;
-	all = map_memory(bytes);
+	all = pdn_map(bytes, PROT_READ | PROT_WRITE);
 	if (all && !__atomic_compare_exchange_n(table, &none, all, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
-		syscall(SYS_munmap, all, bytes);
+		pdn_unreserve(all, bytes);
 	return all || none;
 }
 
@@ -571,9 +561,9 @@ uint32_t pdn_trace_stack(bool few)
 bool pdn_stacks_begin(unsigned depth)
 {
 	if (!places)
-		places = map_memory(PLACES * sizeof(*places));
+		places = pdn_map(PLACES * sizeof(*places), PROT_READ | PROT_WRITE);
 	if (!stacks)
-		stacks = map_memory(STACKS * sizeof(*stacks));
+		stacks = pdn_map(STACKS * sizeof(*stacks), PROT_READ | PROT_WRITE);
 	if (!places || !stacks)
 		return false;
 	pdn_stacks_depth = depth < PDN_TRACE_MAX_FRAMES ? depth : PDN_TRACE_MAX_FRAMES;
@@ -609,8 +599,8 @@ void pdn_stacks_fork_child(void)
 {
 	/* All zero again. */
 	if (places)
-		syscall(SYS_madvise, places, PLACES * sizeof(*places), MADV_DONTNEED);
+		pdn_advise(places, PLACES * sizeof(*places), MADV_DONTNEED);
 	if (stacks)
-		syscall(SYS_madvise, stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
+		pdn_advise(stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
 	pdn_modules_fork_child();
 }

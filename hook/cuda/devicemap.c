@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Sets bits in the map of device memory, and makes its parts. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <stddef.h>
-#include <sys/mman.h>
 
+#include "cache/base/address_space.h"
 #include "hook/cuda/devicemap.h"
 
 #define SLOTS (1ull << (PDN_DEVICE_ADDRESS - PDN_DEVICE_SHIFT))
@@ -16,14 +15,13 @@ bool pdn_device_part_failed;
 static uint64_t *make_part(uint64_t **place)
 {
 	uint64_t *there = NULL;
-	uint64_t *part =
-		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint64_t *part = pdn_map(BYTES, PROT_READ | PROT_WRITE);
 
-	if (part == MAP_FAILED) {
+	if (!part) {
 		__atomic_store_n(&pdn_device_part_failed, true, __ATOMIC_RELAXED);
 		return NULL;
 	}
-	madvise(part, BYTES, MADV_DONTDUMP);
+	pdn_advise(part, BYTES, MADV_DONTDUMP);
 	/*
 	 * Release pairs with the acquires in devicemap.h and in set_in_word(). devicemap.h says why
 	 * the rest is relaxed.
@@ -31,7 +29,7 @@ static uint64_t *make_part(uint64_t **place)
 	if (__atomic_compare_exchange_n(place, &there, part, false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE))
 		return part;
-	munmap(part, BYTES); /* another thread was faster */
+	pdn_unreserve(part, BYTES); /* another thread was faster */
 	return there;
 }
 
@@ -56,7 +54,6 @@ static void set_in_word(uint64_t word, uint64_t bits)
 void pdn_device_mark(uint64_t addr, uint64_t length)
 {
 	uint64_t first = addr >> PDN_DEVICE_SHIFT, last = (addr + length - 1) >> PDN_DEVICE_SHIFT;
-	int error = errno;
 
 	if (!length || last < first || first >= SLOTS)
 		return;
@@ -71,5 +68,4 @@ void pdn_device_mark(uint64_t addr, uint64_t length)
 			bits &= ~0ull >> (63 - last % 64);
 		set_in_word(word, bits);
 	}
-	errno = error;
 }

@@ -9,8 +9,8 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sys/mman.h>
 
+#include "cache/base/address_space.h"
 #include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
@@ -156,13 +156,13 @@ static void walk_graph(const struct walk *walk, CUgraph graph, int depth)
 	if (depth > MAX_DEPTH || !ask || ask(graph, NULL, &count) != CUDA_SUCCESS || !count)
 		return;
 	bytes = count * sizeof(*nodes);
-	nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (nodes == MAP_FAILED)
+	nodes = pdn_map(bytes, PROT_READ | PROT_WRITE);
+	if (!nodes)
 		return;
 	if (ask(graph, nodes, &count) == CUDA_SUCCESS)
 		for (size_t i = 0; i < count; i++)
 			walk_node(walk, nodes[i], depth);
-	munmap(nodes, bytes);
+	pdn_unreserve(nodes, bytes);
 }
 
 /* ---- executable graphs -------------------------------------------------------------------- */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The hash table behind each table of records. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "cache/base/address_space.h"
 #include "cache/base/lock.h"
+#include "cache/base/system.h"
 #include "hook/cuda/records.h"
 
 enum { KEY, SECOND, MEMBERS = 3 };
@@ -88,7 +87,6 @@ static void move_to_new_chains(struct pdn_records *table, uint32_t number)
 static void double_chains(struct pdn_records *table)
 {
 	uint32_t *old = table->chains, *more = map(bytes_of_chains(table->chain_bits + 1));
-	int error = errno;
 
 	if (!more)
 		return;
@@ -96,8 +94,7 @@ static void double_chains(struct pdn_records *table)
 	table->chain_bits++;
 	for (uint32_t i = 0; i < 1u << (table->chain_bits - 1); i++)
 		move_to_new_chains(table, old[i]);
-	munmap(old, bytes_of_chains(table->chain_bits - 1));
-	errno = error;
+	pdn_unreserve(old, bytes_of_chains(table->chain_bits - 1));
 }
 
 /* ---- slots; lock held ------------------------------------------------------------------------ */
@@ -105,19 +102,16 @@ static void double_chains(struct pdn_records *table)
 static bool grow(struct pdn_records *table)
 {
 	uint32_t more = table->capacity ? table->capacity * 2 : 4096 / sizeof(struct pdn_slot);
-	int error = errno;
-	void *at;
+	long at;
 
-	if (!table->capacity) {
-		at = map(more * sizeof(struct pdn_slot));
-	} else {
-		at = mremap(table->slots, table->capacity * sizeof(struct pdn_slot),
-			    more * sizeof(struct pdn_slot), MREMAP_MAYMOVE);
-		errno = error;
-	}
-	if (!at || at == MAP_FAILED)
+	if (!table->capacity)
+		at = (long)map(more * sizeof(struct pdn_slot));
+	else
+		at = pdn_sys(SYS_mremap, table->slots, table->capacity * sizeof(struct pdn_slot),
+			     more * sizeof(struct pdn_slot), MREMAP_MAYMOVE);
+	if (at <= 0)
 		return false;
-	table->slots = at;
+	table->slots = (struct pdn_slot *)at;
 	table->capacity = more;
 	return true;
 }

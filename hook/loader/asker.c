@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "cache/base/visible.h"
+#include "hook/hook.h"
 #include "hook/loader/loaded.h"
 
 extern const char __ehdr_start; /* of this library; the linker's */
@@ -111,7 +112,8 @@ void pdn_asker_find(struct pdn_asker *asker, const void *caller)
 	Dl_info info;
 
 	*asker = (struct pdn_asker){0};
-	if (!dladdr1(caller, &info, (void **)&asker->map, RTLD_DL_LINKMAP) || !asker->map) {
+	if (!pdn_loader_of_libc()->dladdr1(caller, &info, (void **)&asker->map, RTLD_DL_LINKMAP) ||
+	    !asker->map) {
 		asker->map = NULL;
 		return;
 	}

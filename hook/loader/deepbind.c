@@ -11,18 +11,16 @@
 
 #include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "hook/loader/asker.h"
+#include "cache/base/address_space.h"
 #include "cache/base/cancel.h"
+#include "cache/base/system.h"
 #include "hook/hook.h"
 #include "hook/loader/symtab.h"
 
@@ -57,9 +55,13 @@ struct part {
 
 static void *map(size_t length)
 {
-	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return pdn_map(length, PROT_READ | PROT_WRITE);
+}
 
-	return at == MAP_FAILED ? NULL : at;
+/* As much of it as there is; a negative errno. */
+static long read_at(int fd, void *to, size_t length, uint64_t offset)
+{
+	return pdn_sys(SYS_pread64, fd, to, length, offset);
 }
 
 static struct part read_part(int fd, uint64_t offset, uint64_t length)
@@ -70,12 +72,12 @@ static struct part read_part(int fd, uint64_t offset, uint64_t length)
 	if (!at)
 		return part;
 	for (size_t got = 0; got < length;) {
-		ssize_t n = pread(fd, (char *)at + got, length - got, (off_t)(offset + got));
+		long n = read_at(fd, (char *)at + got, length - got, offset + got);
 
-		if (n < 0 && errno == EINTR)
+		if (n == -EINTR)
 			continue;
 		if (n <= 0) {
-			munmap(at, length);
+			pdn_unreserve(at, length);
 			return part;
 		}
 		got += (size_t)n;
@@ -86,7 +88,7 @@ static struct part read_part(int fd, uint64_t offset, uint64_t length)
 static void drop(struct part *part)
 {
 	if (part->at)
-		munmap(part->at, part->length);
+		pdn_unreserve(part->at, part->length);
 	part->at = NULL;
 }
 
@@ -144,7 +146,7 @@ static uint32_t count_wanted(const struct file *f)
 	uint32_t words[2] = {0};
 	uint64_t offset = offset_of(f, gnu ? gnu : sysv);
 
-	if ((!gnu && !sysv) || pread(f->fd, words, sizeof(words), (off_t)offset) != sizeof(words))
+	if ((!gnu && !sysv) || read_at(f->fd, words, sizeof(words), offset) != sizeof(words))
 		return 0;
 	return words[1]; /* of either: the first symbol in the table, or the number of all */
 }
@@ -154,7 +156,7 @@ static bool read_file(struct file *f)
 	ElfW(Ehdr) header;
 	const ElfW(Phdr) * s;
 
-	if (pread(f->fd, &header, sizeof(header), 0) != sizeof(header) ||
+	if (read_at(f->fd, &header, sizeof(header), 0) != sizeof(header) ||
 	    memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
 	    header.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32) ||
 	    header.e_phentsize != sizeof(*s))
@@ -178,7 +180,7 @@ static void close_file(struct file *f)
 	drop(&f->dynamic);
 	drop(&f->strings);
 	drop(&f->symbols);
-	close(f->fd);
+	pdn_sys(SYS_close, f->fd);
 }
 
 static bool is_wrapped(const char *name)
@@ -218,9 +220,10 @@ static enum answer both(enum answer a, enum answer b)
 static enum answer note(struct walk *walk, const char *path)
 {
 	struct stat status;
+	long error = -pdn_sys(SYS_newfstatat, AT_FDCWD, path, &status, 0);
 
-	if (stat(path, &status) != 0)
-		return errno == ENOENT || errno == ENOTDIR ? NOT_THERE : MATTERS;
+	if (error)
+		return error == ENOENT || error == ENOTDIR ? NOT_THERE : MATTERS;
 	for (unsigned i = 0; i < walk->count; i++)
 		if (walk->found[i].device == status.st_dev && walk->found[i].inode == status.st_ino)
 			return TO_BE_SEEN;
@@ -322,7 +325,7 @@ static enum answer look_in_table(struct walk *walk, const char *cache, size_t le
 static enum answer look_in_cache(struct walk *walk, const char *name)
 {
 	static const char magic[] = "glibc-ld.so.cache1.1";
-	int fd = open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC);
+	int fd = pdn_sys_open("/etc/ld.so.cache", O_RDONLY);
 	enum answer found = NOT_THERE;
 	struct part cache = {0};
 	struct stat status;
@@ -330,9 +333,9 @@ static enum answer look_in_cache(struct walk *walk, const char *name)
 
 	if (fd < 0)
 		return NOT_THERE;
-	if (fstat(fd, &status) == 0 && status.st_size > 0 && status.st_size < MAX_CACHE)
+	if (pdn_sys_fstat(fd, &status) && status.st_size > 0 && status.st_size < MAX_CACHE)
 		cache = read_part(fd, 0, (uint64_t)status.st_size);
-	close(fd);
+	pdn_sys(SYS_close, fd);
 	if (!cache.at)
 		return NOT_THERE;
 	cache.at[cache.length - 1] = 0; /* terminates its last string, whatever the file holds */
@@ -391,7 +394,7 @@ static bool needs_us(struct walk *walk, const struct file *f)
 /* Does this file itself matter? The files that it needs are noted. */
 static bool matters(struct walk *walk, const char *path)
 {
-	struct file f = {.path = path, .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+	struct file f = {.path = path, .fd = pdn_sys_open(path, O_RDONLY | O_NONBLOCK)};
 	bool answer;
 
 	if (f.fd < 0)
@@ -421,9 +424,9 @@ static const char *runpath_of(const struct pdn_asker *asker)
 /* As the loader does it. Without /proc neither it nor this knows: "". */
 static const char *program(struct walk *walk)
 {
-	ssize_t length = readlink("/proc/self/exe", walk->program, MAX_PATH);
+	long length = pdn_sys_readlink("/proc/self/exe", walk->program, MAX_PATH);
 
-	walk->program[length > 0 && length < (ssize_t)MAX_PATH ? length : 0] = 0;
+	walk->program[length > 0 && length < (long)MAX_PATH ? length : 0] = 0;
 	return walk->program;
 }
 
@@ -449,7 +452,7 @@ bool pdn_deepbind_matters(const char *file, const void *caller)
 	bool answer = !walk || any_matters(walk, file, caller);
 
 	if (walk)
-		munmap(walk, sizeof(*walk));
+		pdn_unreserve(walk, sizeof(*walk));
 	errno = error;
 	return answer;
 }

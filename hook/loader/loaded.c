@@ -10,6 +10,7 @@
 
 #include "cache/base/safe_read.h"
 #include "cache/base/process.h"
+#include "hook/hook.h"
 
 enum {
 	PAGE = 4096,	      /* or a part of a page, where pages are larger */
@@ -106,7 +107,8 @@ static bool lock_works(void)
 int pdn_each_library(pdn_look_at_library *look, void *arg)
 {
 	int error = errno;
-	int found = lock_works() ? dl_iterate_phdr(look, arg) : walk_list(look, arg);
+	int found = lock_works() ? pdn_loader_of_libc()->dl_iterate_phdr(look, arg)
+				 : walk_list(look, arg);
 
 	errno = error;
 	return found;

@@ -55,12 +55,14 @@ static void *next(dlsym_function *look, const char *name)
 
 static void fill(struct pdn_loader *loader, dlsym_function *look)
 {
-	void **slots[] = {(void **)&loader->dlsym, (void **)&loader->dlvsym,
-			  (void **)&loader->dlopen, (void **)&loader->dlmopen,
-			  (void **)&loader->dlclose};
-	static const char names[][8] = {"dlsym", "dlvsym", "dlopen", "dlmopen", "dlclose"};
+	void **slots[] = {(void **)&loader->dlsym,   (void **)&loader->dlvsym,
+			  (void **)&loader->dlopen,  (void **)&loader->dlmopen,
+			  (void **)&loader->dlclose, (void **)&loader->dlerror,
+			  (void **)&loader->dladdr1, (void **)&loader->dl_iterate_phdr};
+	static const char names[][16] = {"dlsym",   "dlvsym",  "dlopen",  "dlmopen",
+					 "dlclose", "dlerror", "dladdr1", "dl_iterate_phdr"};
 
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	for (unsigned i = 0; i < (look ? 5 : sizeof(names) / sizeof(names[0])); i++)
 		__atomic_store_n(slots[i],
 				 look ? next(look, names[i]) : pdn_libc_function(names[i]),
 				 __ATOMIC_RELAXED);

@@ -104,7 +104,7 @@ static bool others_have(const struct lookup *l, const struct pdn_library *librar
 	if (libc->dlsym(RTLD_NEXT, l->args->name) ||
 	    libc->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
 		return true;
-	dlerror();
+	pdn_loader_of_libc()->dlerror();
 	/* The caller may be in the scope of a library that was loaded with RTLD_LOCAL. */
 	return !asker->is_program && pdn_library_defines(library, l->args->name);
 }
@@ -168,7 +168,7 @@ static void *look(const struct lookup *l, const struct pdn_asker *asker)
 	handle = map ? handle_of(map) : NULL;
 	found = handle ? look_in(l, handle) : NULL;
 	if (!found)
-		dlerror();
+		pdn_loader_of_libc()->dlerror();
 	return found;
 }
 
@@ -309,7 +309,7 @@ static bool answer_loader_name(const struct lookup *l)
 	void *found = look_for_loader(l);
 	void *stub = found ? stub_of(l->args->name, found) : NULL;
 	if (!found)
-		dlerror();
+		pdn_loader_of_libc()->dlerror();
 	if (!stub)
 		return false;
 	l->args->answer = stub;

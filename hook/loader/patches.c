@@ -4,12 +4,10 @@
 #include "hook/loader/patches.h"
 
 #include <string.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "hook/cuda/entries.h"
 #include "cache/base/log.h"
+#include "cache/base/system.h"
 
 #define LENGTH	     16 /* bytes of a function that are compared: the longest jump has 14 */
 #define MAX_EXPECTED 64u
@@ -36,15 +34,12 @@ static uint32_t waiting; /* in state WAITING */
 
 static uint32_t this_thread(void)
 {
-	return (uint32_t)syscall(SYS_gettid);
+	return (uint32_t)pdn_sys(SYS_gettid);
 }
 
 static uint64_t now(void)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+	return pdn_sys_clock(CLOCK_MONOTONIC_COARSE);
 }
 
 static const char *name_of(const char *file)

@@ -8,8 +8,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "hook/hook.h"
 #include "cache/base/lock.h"
@@ -108,7 +106,7 @@ static bool reserve(void)
 		p = pdn_map(bytes, PROT_NONE);
 		if (!p)
 			continue;
-		madvise(p, bytes, MADV_DONTDUMP);
+		pdn_advise(p, bytes, MADV_DONTDUMP);
 		capacity = n;
 		fresh = 1;
 		/* Release pairs with the acquires in is_reserved() and pdn_mr_is_ours(). */
@@ -128,7 +126,7 @@ static struct pdn_mr *take_fresh(void)
 		return NULL;
 	if (fresh >= usable) {
 		if (usable == capacity ||
-		    mprotect(mr_of_number(usable), STEP * sizeof(*mr), PROT_READ | PROT_WRITE) != 0)
+		    !pdn_make_usable(mr_of_number(usable), STEP * sizeof(*mr)))
 			return NULL;
 		usable += STEP;
 	}
@@ -153,7 +151,6 @@ static struct pdn_mr *take_anywhere(void)
 struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 {
 	struct pdn_mr *mr = is_reserved() ? pop(my_list()) : NULL;
-	int error = errno;
 
 	if (PDN_UNLIKELY(!mr))
 		mr = take_anywhere();
@@ -169,7 +166,6 @@ struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 	__atomic_store_n(&mr->real, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->gone, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->state, state, __ATOMIC_RELEASE);
-	errno = error;
 	return mr;
 }
 

@@ -16,7 +16,8 @@ $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 # symbols come from files that no trace can forge. There is no fuzzer in a sanitizer build, since it
 # has sanitizers already.
 fuzz_code := tests/fuzz/fuzz_trace.c \
-	$(patsubst %,cache/%.c,base/config base/log base/event base/safe_read trace/rescue) \
+	$(patsubst %,cache/%.c,base/config base/log base/event base/safe_read base/system \
+		trace/rescue) \
 	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,\
 		$(wildcard tools/$(room)/*.c))) \
 	$(patsubst %,tools/%.c,ui/json ui/names ui/pager ui/plot system/programs command)

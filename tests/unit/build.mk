@@ -14,7 +14,7 @@ UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
 UNIT_ASKS := test_races_asks test_races_recheck
 UNIT_RACE := $(UNIT_EDGES) $(UNIT_ASKS) test_races_growth test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order \
-	test_races_order_objects test_races_stress test_races_lock
+	test_races_order_objects test_races_stress test_races_lock test_races_waits
 UNIT_CACHE_API := test_cache_api test_cache_nowait test_cache_vectors test_cache_lists \
 	test_cache_callbacks
 UNIT_CANCEL := test_cancel test_cancel_steps test_cancel_ends
@@ -43,17 +43,17 @@ $(UNIT_CACHE_BIN): $(UNIT_HELPERS) $(CACHE_OBJ)
 
 # The tests play /dev/pindown themselves.
 UNIT_KMOD := $(B)/unit/test_cache_kmod $(B)/unit/test_cache_fallback
-$(UNIT_KMOD) $(B)/unit/test_fork_points: ALL_LDFLAGS += -Wl,--wrap=open -Wl,--wrap=ioctl
 $(UNIT_KMOD) $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
 $(UNIT_KMOD): $(call unit_support,kmod_test)
 
-# They act just before the cache's membarrier, its close of a descriptor, its look for a thread, its
-# sleep for a lock.
-UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,races_order fork_threads scale_threads races_lock)
-$(UNIT_SYSCALLS): ALL_LDFLAGS += -Wl,--wrap=syscall
-$(UNIT_SYSCALLS): $(call unit_support,syscalls)
-# It acts in the cache's pauses.
-$(B)/unit/test_refusals: ALL_LDFLAGS += -Wl,--wrap=nanosleep
+# They play system calls of the cache: those of /dev/pindown and of memory; or act just before its
+# membarrier, its close of a descriptor or look at one, its look for a thread, its sleep for a lock
+# or another thread, its look at the clock, or in its pauses.
+UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,races_order fork_threads scale_threads races_lock \
+	races_waits cache_exports_table fork_company fork_points refusals) $(UNIT_KMOD)
+UNIT_PAGES := $(patsubst %,$(B)/unit/test_pages_%,index cache_regions cache_objects fork)
+$(UNIT_SYSCALLS) $(UNIT_PAGES): ALL_LDFLAGS += -Wl,--wrap=pdn_system_call
+$(UNIT_SYSCALLS) $(UNIT_PAGES): $(call unit_support,syscalls)
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_holds: \
@@ -78,7 +78,6 @@ $(patsubst %,$(B)/unit/%,$(UNIT_CANCEL)): $(call unit_support,cancel_test)
 
 # Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
 # files of the cache that know of pages.
-UNIT_PAGES := $(patsubst %,$(B)/unit/test_pages_%,index cache_regions cache_objects fork)
 PAGES_SRC := $(patsubst %,cache/%.c,base/address_space base/process base/table index_nodes)
 PAGES_OBJ := $(PAGES_SRC:%=$(B)/obj/pages/%.o) $(B)/obj/pages/tests/unit/support/large_pages.c.o
 CHECK_UNIT += $(UNIT_PAGES)
@@ -91,8 +90,7 @@ $(UNIT_PAGES): $(B)/unit/test_pages_%: $(B)/obj/tests/unit/cache/test_%.c.o $(PA
 		$(UNIT_HELPERS) $(call unit_support,objects_test) \
 		$(filter-out $(PAGES_SRC:%=$(B)/obj/%.o),$(CACHE_OBJ))
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(addprefix -Wl$(comma)--wrap=,mmap munmap \
-		mprotect madvise) $(CHECK_LIBS) -ldl -lpthread
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
 # On the simulated driver, with the dma-buf backend on its real descriptors.
 UNIT_CACHE_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim \
@@ -126,7 +124,8 @@ $(B)/unit/test_config: $(B)/obj/tests/unit/cache/test_config.c.o $(UNIT_SUITE) $
 CHECK_UNIT += $(B)/unit/test_config
 
 $(B)/unit/test_safe_read: $(B)/obj/tests/unit/cache/test_safe_read.c.o $(UNIT_SUITE) \
-		$(B)/obj/cache/base/safe_read.c.o $(call unit_support,refuse)
+		$(patsubst %,$(B)/obj/cache/base/%.c.o,safe_read system) \
+		$(call unit_support,refuse)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -lpthread
 # What the library's own functions are compiled with, see cache/build.mk.

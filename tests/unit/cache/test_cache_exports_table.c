@@ -4,9 +4,7 @@
  * closed, finds those of memory that ends, and serves several threads. A child's is empty.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -16,6 +14,7 @@
 #include "cache/foreign_table.h"
 #include "tests/unit/support/exports_test.h"
 #include "tests/unit/support/sanitizers.h"
+#include "tests/unit/support/syscalls.h"
 
 /* ---- many ---- */
 
@@ -111,33 +110,22 @@ static unsigned open_descriptors(void)
 /* ---- a move during a search ---- */
 
 static int to_move = -1, moved = -1;
-static long (*real_syscall)(long, ...);
-
-static __attribute__((constructor)) void find_real_syscall(void)
-{
-	*(void **)&real_syscall = dlsym(RTLD_NEXT, "syscall");
-}
 
 /*
- * In the place of the C library's, also for the cache: as another thread may do it, a descriptor
- * moves to a lower number while the numbers that were listed are looked at.
+ * As another thread may do it, a descriptor moves to a lower number while the numbers that were
+ * listed are looked at.
  */
-long syscall(long number, ...)
+bool play_syscall(long number, const long args[6], long *result)
 {
-	long at[6], result;
-	va_list arguments;
-
-	va_start(arguments, number);
-	for (unsigned i = 0; i < 6; i++)
-		at[i] = va_arg(arguments, long);
-	va_end(arguments);
-	result = real_syscall(number, at[0], at[1], at[2], at[3], at[4], at[5]);
-	if (number == SYS_getdents64 && result > 0 && to_move >= 0) {
+	if (number != SYS_getdents64 || to_move < 0)
+		return false;
+	*result = __real_pdn_system_call(number, args[0], args[1], args[2], 0, 0, 0);
+	if (*result > 0) {
 		moved = dup(to_move);
 		close(to_move);
 		to_move = -1;
 	}
-	return result;
+	return true;
 }
 
 START_TEST(one_that_moves_during_a_search)

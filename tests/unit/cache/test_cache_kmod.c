@@ -492,7 +492,7 @@ START_TEST(a_program_that_closes_the_device_in_a_wait)
 	int device[2];
 
 	ck_assert_int_eq(pipe(device), 0);
-	pdn_wish_look_ms = 100;
+	pdn_wish_look_ns = 100000000;
 	pdn_kmod_answer_wishes(device[0], pdn_descriptor_identity(device[0]), &state);
 	wait_until(thread_for_wishes());
 	wait_until_asleep(thread_for_wishes(), "S");
@@ -518,7 +518,7 @@ START_TEST(a_child_has_a_thread_of_its_own_for_wishes)
 
 	watched_alloc(BASE, PART, FAKE_LINEAR);
 	get_and_put(BASE, PART);
-	pdn_wish_look_ms = 100;
+	pdn_wish_look_ns = 100000000;
 	answers_wishes(&state);
 	close_device();
 	watched_alloc(BASE + GIB(3), PART, FAKE_LINEAR);
@@ -554,7 +554,7 @@ START_TEST(a_callback_in_the_thread_that_answers_wishes)
 	watched_alloc(BASE, PART, FAKE_LINEAR);
 	get_and_put(BASE, PART);
 	ck_assert_int_eq(pipe(wish), 0);
-	pdn_wish_look_ms = 100;
+	pdn_wish_look_ns = 100000000;
 	pdn_kmod_answer_wishes(wish[0], pdn_descriptor_identity(wish[0]), &state);
 	ck_assert_int_eq(write(wish[1], "", 1), 1);
 	wait_until(__atomic_load_n(&told, __ATOMIC_ACQUIRE));
@@ -613,7 +613,7 @@ START_TEST(a_wish_is_for_the_space_of_one_gpu)
 		get_and_put(BASE + GIB(device), PART);
 	}
 	ck_assert_int_eq(pipe(wish), 0);
-	pdn_wish_look_ms = 100;
+	pdn_wish_look_ns = 100000000;
 	pdn_kmod_answer_wishes(wish[0], pdn_descriptor_identity(wish[0]), &state);
 	ck_assert_int_eq(write(wish[1], "", 1), 1);
 	wait_until(__atomic_load_n(&told, __ATOMIC_ACQUIRE));

@@ -1,38 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The driver refuses to export memory of a pool, though nobody has freed it: it is asked again, at
- * once, then after pauses. The test counts the pauses, and acts in them: the linker leads the
- * cache's calls of nanosleep() here.
+ * once, then after pauses. The test counts the pauses, and acts in them.
  */
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/race.h"
 #include "tests/unit/support/cache_test.h"
+#include "tests/unit/support/syscalls.h"
 
 #define TRIES_AT_ONCE 4u  /* the first one, and three more */
 #define TRIES_AT_MOST 11u /* and one after each pause */
 #define MOST_PAUSED   (uint64_t)5000000
-
-int __real_nanosleep(const struct timespec *request, struct timespec *remain);
-int __wrap_nanosleep(const struct timespec *request, struct timespec *remain);
 
 static __thread bool gets; /* this thread; others may wait for a lock */
 static unsigned pauses;
 static uint64_t paused;
 static void (*in_pause)(void);
 
-int __wrap_nanosleep(const struct timespec *request, struct timespec *remain)
+static void pause_instead(const struct timespec *request)
 {
-	if (!gets)
-		return __real_nanosleep(request, remain);
 	pauses++;
 	paused += (uint64_t)request->tv_sec * 1000000000u + (uint64_t)request->tv_nsec;
 	if (in_pause)
 		in_pause();
-	return 0;
+}
+
+bool play_syscall(long number, const long args[6], long *result)
+{
+	if (number != SYS_nanosleep || !gets)
+		return false;
+	pause_instead((const struct timespec *)args[0]);
+	*result = 0;
+	return true;
 }
 
 /* A machine without NVLink-C2C: elsewhere each try may ask for both mappings. */

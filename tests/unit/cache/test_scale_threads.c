@@ -384,7 +384,7 @@ static void inherit(void *arg)
 
 static void wait_until_gone(uint32_t tid)
 {
-	while (__real_syscall(SYS_sched_getscheduler, tid) >= 0 || errno != ESRCH)
+	while (__real_pdn_system_call(SYS_sched_getscheduler, tid, 0, 0, 0, 0, 0) != -ESRCH)
 		sched_yield();
 }
 

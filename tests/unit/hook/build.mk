@@ -42,7 +42,8 @@ $(table_bin)/test_table_lookup: | $(table_built) $(B)/libpindown.so
 
 # Without the cache.
 $(B)/unit/test_devicemap: $(table_obj)/test_devicemap.c.o $(UNIT_SUITE) \
-	$(B)/obj/hook/cuda/devicemap.c.o
+	$(B)/obj/hook/cuda/devicemap.c.o \
+	$(patsubst %,$(B)/obj/cache/base/%.c.o,address_space system)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
 CHECK_UNIT += $(B)/unit/test_devicemap

@@ -1,25 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The scripted pindown.ko: see fake_kmod.h. The linker wraps open() and ioctl() (build.mk). */
+/* The scripted pindown.ko: see fake_kmod.h. It plays the cache's system calls (syscalls.h). */
 #define _GNU_SOURCE
 #include "tests/unit/support/fake_kmod.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/abi/module_area.h"
 #include "tests/unit/support/fake_state.h"
+#include "tests/unit/support/syscalls.h"
 #include "cache/pindown.h"
-
-int __real_open(const char *path, int flags, ...);
-int __real_ioctl(int fd, unsigned long request, ...);
-int __wrap_open(const char *path, int flags, ...);
-int __wrap_ioctl(int fd, unsigned long request, ...);
 
 /* fake_lock guards all of it, and the area. */
 static uint64_t addresses[AREA_REGIONS];
@@ -254,36 +248,18 @@ static int answer(unsigned long request, void *call)
 	return ENOTTY;
 }
 
-int __wrap_ioctl(int fd, unsigned long request, ...)
+static long open_device(void)
 {
-	va_list arguments;
-	void *call;
-	int error;
-
-	va_start(arguments, request);
-	call = va_arg(arguments, void *);
-	va_end(arguments);
-	if (_IOC_TYPE(request) != PINDOWN_IOC_TYPE)
-		return __real_ioctl(fd, request, call);
-	error = answer(request, call);
-	if (error)
-		errno = error;
-	return error ? -1 : 0;
+	return is_loaded ? area_open() : -ENOENT;
 }
 
-int __wrap_open(const char *path, int flags, ...)
+bool play_syscall(long number, const long args[6], long *result)
 {
-	va_list arguments;
-	mode_t mode;
-
-	va_start(arguments, flags);
-	mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
-	va_end(arguments);
-	if (strcmp(path, PINDOWN_DEVICE) != 0)
-		return __real_open(path, flags, mode);
-	if (!is_loaded) {
-		errno = ENOENT;
-		return -1;
-	}
-	return area_open();
+	if (number == SYS_ioctl && _IOC_TYPE(args[1]) == PINDOWN_IOC_TYPE)
+		*result = -answer((unsigned long)args[1], (void *)args[2]);
+	else if (number == SYS_openat && strcmp((const char *)args[1], PINDOWN_DEVICE) == 0)
+		*result = open_device();
+	else
+		return false;
+	return true;
 }

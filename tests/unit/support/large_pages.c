@@ -1,72 +1,62 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A kernel with pages of PDN_CPU_PAGE, in place of the C library's calls (linked with --wrap): a
- * range must begin with a page, or the test ends here, and what is done is done to whole pages.
+ * A kernel with pages of PDN_CPU_PAGE: a range must begin with a page, or the test ends here, and
+ * what is done is done to whole pages.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include "cache/base/address_space.h"
-
-void *__real_mmap(void *start, size_t length, int protection, int flags, int fd, off_t offset);
-int __real_munmap(void *start, size_t length);
-int __real_mprotect(void *start, size_t length, int protection);
-int __real_madvise(void *start, size_t length, int advice);
-void *__wrap_mmap(void *start, size_t length, int protection, int flags, int fd, off_t offset);
-int __wrap_munmap(void *start, size_t length);
-int __wrap_mprotect(void *start, size_t length, int protection);
-int __wrap_madvise(void *start, size_t length, int advice);
+#include "tests/unit/support/syscalls.h"
 
 static size_t whole(size_t bytes)
 {
 	return (bytes + pdn_page_size() - 1) & -pdn_page_size();
 }
 
-static void must_begin_with_a_page(const char *call, const void *start, size_t length)
+static void must_begin_with_a_page(long number, long start, long length)
 {
-	if ((uintptr_t)start % pdn_page_size() == 0)
+	if ((size_t)start % pdn_page_size() == 0)
 		return;
-	fprintf(stderr, "%s(%p, %zu): not the begin of a page of %zu bytes\n", call, start, length,
-		pdn_page_size());
+	fprintf(stderr, "system call %ld(%#lx, %ld): not the begin of a page of %zu bytes\n",
+		number, start, length, pdn_page_size());
 	abort();
 }
 
-void *__wrap_mmap(void *start, size_t length, int protection, int flags, int fd, off_t offset)
+static void unmap(long start, size_t length)
+{
+	__real_pdn_system_call(SYS_munmap, start, (long)length, 0, 0, 0, 0);
+}
+
+static long map_anywhere(size_t length, long protection, long flags)
 {
 	size_t more = whole(length) + pdn_page_size(), before;
-	char *all;
+	long all = __real_pdn_system_call(SYS_mmap, 0, (long)more, protection, flags, -1, 0);
 
-	if (start || fd >= 0) {
-		must_begin_with_a_page("mmap", start, length);
-		return __real_mmap(start, length, protection, flags, fd, offset);
-	}
-	all = __real_mmap(NULL, more, protection, flags, -1, 0);
-	if (all == MAP_FAILED)
+	if (all < 0)
 		return all;
-	before = -(uintptr_t)all & (pdn_page_size() - 1);
+	before = -(size_t)all & (pdn_page_size() - 1);
 	if (before)
-		__real_munmap(all, before);
-	__real_munmap(all + before + whole(length), pdn_page_size() - before);
-	return all + before;
+		unmap(all, before);
+	unmap(all + (long)(before + whole(length)), pdn_page_size() - before);
+	return all + (long)before;
 }
 
-int __wrap_munmap(void *start, size_t length)
+bool play_syscall(long number, const long args[6], long *result)
 {
-	must_begin_with_a_page("munmap", start, length);
-	return __real_munmap(start, whole(length));
-}
-
-int __wrap_mprotect(void *start, size_t length, int protection)
-{
-	must_begin_with_a_page("mprotect", start, length);
-	return __real_mprotect(start, whole(length), protection);
-}
-
-int __wrap_madvise(void *start, size_t length, int advice)
-{
-	must_begin_with_a_page("madvise", start, length);
-	return __real_madvise(start, whole(length), advice);
+	if (number == SYS_mmap && !args[0] && args[4] < 0) {
+		*result = map_anywhere((size_t)args[1], args[2], args[3]);
+		return true;
+	}
+	if (number != SYS_mmap && number != SYS_munmap && number != SYS_mprotect &&
+	    number != SYS_madvise)
+		return false;
+	must_begin_with_a_page(number, args[0], args[1]);
+	*result = __real_pdn_system_call(number, args[0], (long)whole((size_t)args[1]), args[2],
+					 args[3], args[4], args[5]);
+	return true;
 }

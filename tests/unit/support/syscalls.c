@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Linked with --wrap=syscall. */
+/* Linked with --wrap=pdn_system_call. */
 #include "tests/unit/support/syscalls.h"
 
-#include <stdarg.h>
+long __wrap_pdn_system_call(long number, long a, long b, long c, long d, long e, long f);
 
-long __wrap_syscall(long number, ...);
-
-long __wrap_syscall(long number, ...)
+long __wrap_pdn_system_call(long number, long a, long b, long c, long d, long e, long f)
 {
-	va_list args;
-	long a[6], result;
+	const long args[6] = {a, b, c, d, e, f};
+	long result;
 
-	va_start(args, number);
-	for (unsigned i = 0; i < 6; i++)
-		a[i] = va_arg(args, long);
-	va_end(args);
-	if (play_syscall(number, a, &result))
+	if (play_syscall(number, args, &result))
 		return result;
-	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	return __real_pdn_system_call(number, a, b, c, d, e, f);
 }

@@ -31,19 +31,23 @@ static int PDN_RARE wait_for_free(struct pdn_attempt *a)
 }
 
 /*
- * Another thread may be freeing memory that the driver would be asked about. Without a flight, as
- * above.
+ * Another thread may be freeing memory in [begin, end), which the driver would be asked about.
+ * Without a flight, as above.
  */
-int PDN_RARE pdn_attempt_wait_before_asking(struct pdn_attempt *a)
+static int PDN_RARE wait_before_asking(struct pdn_attempt *a, uint64_t begin, uint64_t end)
 {
 	pdn_flight_end_unlocked(&a->flight);
 	PDN_POINT(PIN_WAITING, a->addr);
 	if (a->flight.nowait)
 		return PINDOWN_ERR_WOULD_WAIT;
 	a->waits++;
-	return pdn_guard_wait_near(a->growth.base, a->growth.end, pdn_race_deadline())
-		       ? PDN_AGAIN
-		       : PINDOWN_ERR_TIMED_OUT;
+	return pdn_guard_wait_near(begin, end, pdn_race_deadline()) ? PDN_AGAIN
+								    : PINDOWN_ERR_TIMED_OUT;
+}
+
+int PDN_RARE pdn_attempt_wait_before_asking(struct pdn_attempt *a)
+{
+	return wait_before_asking(a, a->growth.base, a->growth.end);
 }
 
 #define MAX_WAITS 4
@@ -52,12 +56,39 @@ int PDN_RARE pdn_attempt_wait_before_asking(struct pdn_attempt *a)
  * Some guard is up. What may be there is as a rule a free of other memory: it is waited for a few
  * times, and a get that must not wait takes it for one.
  */
-bool PDN_RARE pdn_attempt_must_wait(const struct pdn_attempt *a)
+static bool PDN_RARE must_wait(const struct pdn_attempt *a, uint64_t begin, uint64_t end)
 {
-	enum pdn_nearness near = pdn_guard_near(a->growth.base, a->growth.end);
+	enum pdn_nearness near = pdn_guard_near(begin, end);
 
 	return near == PDN_GUARD_THERE ||
 	       (near == PDN_GUARD_MAYBE_THERE && a->waits < MAX_WAITS && !a->flight.nowait);
+}
+
+bool PDN_RARE pdn_attempt_must_wait(const struct pdn_attempt *a)
+{
+	return must_wait(a, a->growth.base, a->growth.end);
+}
+
+static bool reaches_over_the_memory(const struct pdn_attempt *a)
+{
+	return a->pin.base < a->what.memory.base ||
+	       a->pin.base + a->pin.length > a->what.memory.end;
+}
+
+/*
+ * What is pinned are whole pages, or a piece of a pool. There the driver looks up other allocations
+ * as well, which other threads may free.
+ */
+int PDN_RARE pdn_attempt_asks_about_neighbours(struct pdn_attempt *a)
+{
+	uint64_t begin = a->pin.base, end = begin + a->pin.length;
+
+	if (!reaches_over_the_memory(a))
+		return PINDOWN_OK;
+	pdn_flight_asks(&a->flight, begin, end);
+	if (!pdn_guard_any(pdn_heavy_barrier()) || !must_wait(a, begin, end))
+		return PINDOWN_OK;
+	return wait_before_asking(a, begin, end);
 }
 
 int PDN_RARE pdn_attempt_narrower(struct pdn_attempt *a)

@@ -61,6 +61,13 @@ bool pdn_attempt_must_wait(const struct pdn_attempt *a);
 int pdn_attempt_wait_before_asking(struct pdn_attempt *a);
 
 /*
+ * The memory's own frees have been looked for. From here on, to the end of the flight, frees of
+ * what lies beside it in the pin wait, too. PINDOWN_OK; or the flight has ended: PDN_AGAIN, or a
+ * result.
+ */
+int pdn_attempt_asks_about_neighbours(struct pdn_attempt *a);
+
+/*
  * With mappings beside the request, up to the wanted size, the driver is asked about memory that
  * the program frees as it likes.
  */

@@ -246,6 +246,9 @@ static int pin_attempt(struct pdn_attempt *a)
 		if (result != PINDOWN_OK)
 			return result;
 	}
+	result = pdn_attempt_asks_about_neighbours(a);
+	if (result != PINDOWN_OK)
+		return result;
 	result = pin_and_commit(a, backend);
 	if (result != PDN_AGAIN && pdn_tracing(PDN_EV_PIN))
 		trace_pin(a, result);

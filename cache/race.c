@@ -374,12 +374,14 @@ bool pdn_flights_mark_lost(const struct pdn_scope *scope)
 	bool others = false;
 
 	for (struct pdn_flight *f = latest(); f; f = f->next) {
-		f->disturbed |= !f->known;
+		bool asks = asks_about(f, scope);
+
+		f->disturbed |= !f->known || asks;
 		if (pins(f, scope)) {
 			set_lost(f);
 			others |= f->tid != me;
 		}
-		others |= f->tid != me && asks_about(f, scope);
+		others |= f->tid != me && asks;
 	}
 	return others;
 }

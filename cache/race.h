@@ -153,7 +153,7 @@ struct pdn_flight {
 	struct pdn_pin *pin;	       /* or NULL; a child that is forked meanwhile abandons it */
 	bool nowait;		       /* set by its owner before it begins: PINDOWN_GET_NOWAIT */
 	bool known;		       /* memory has been filled in */
-	bool disturbed;		       /* a free of any memory began before that */
+	bool disturbed;		       /* a free began before that, or waits for its answer */
 	bool lost; /* a free of the memory began after that: the pin must not be used */
 };
 

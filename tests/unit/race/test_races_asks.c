@@ -233,6 +233,60 @@ START_TEST(a_free_does_not_wait_for_the_pin_after_its_answers)
 }
 END_TEST
 
+/* ---- what lies beside the memory in its pages ---------------------------------------------- */
+
+#define SMALL 8192
+
+static void free_the_neighbour(void *arg)
+{
+	(void)arg;
+	freer_starts(free_it, AT(0), false);
+	worker_wait_idle(&freer.worker);
+	ck_assert(!__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
+}
+
+static void two_in_a_page(void)
+{
+	fake_alloc(AT(0), SMALL, FAKE_LINEAR);
+	fake_alloc(AT(0) + SMALL, SMALL, FAKE_LINEAR);
+}
+
+/* The driver exports whole pages, and looks up what begins there. */
+START_TEST(a_free_waits_for_an_export_that_reaches_over_it)
+{
+	two_in_a_page();
+	fake_at_edge(FAKE_EXPORT, (unsigned)_i, free_the_neighbour, NULL);
+	get_and_put(AT(0) + SMALL, SMALL);
+	ck_assert(fake_edge_met());
+	freer_ends();
+	ck_assert_int_eq(watched_free(AT(0) + SMALL), FAKE_SUCCESS);
+}
+END_TEST
+
+static void get_the_second(void *arg)
+{
+	(void)arg;
+	get_and_put(AT(0) + SMALL, SMALL);
+}
+
+START_TEST(an_export_waits_for_a_free_that_it_reaches_over)
+{
+	struct worker worker;
+
+	two_in_a_page();
+	freer_stops_in_driver(free_it, AT(0));
+	must_refuse_without_waiting(AT(0) + SMALL, PINDOWN_ERR_WOULD_WAIT);
+	worker_start(&worker, get_the_second, NULL);
+	worker_wait_idle(&worker);
+	ck_assert(!worker_is_done(&worker));
+	ck_assert_uint_eq(fake_count(FAKE_EXPORT), 0);
+	freer_ends();
+	worker_join(&worker);
+	ck_assert_uint_eq(stats().pins, 1);
+	ck_assert_int_eq(watched_free(AT(0) + SMALL), FAKE_SUCCESS);
+}
+END_TEST
+
 /* ---- a question waits for a free ----------------------------------------------------------- */
 
 START_TEST(a_pin_waits_for_the_end_under_way_of_its_memory)
@@ -559,6 +613,8 @@ int main(void)
 	tcase_add_loop_test(tc, an_unmap_waits_for_the_answers_to_a_hit_beside_it, 0, 6);
 	tcase_add_test(tc, a_free_does_not_wait_for_questions_that_begin_after_it);
 	tcase_add_test(tc, a_free_does_not_wait_for_the_pin_after_its_answers);
+	tcase_add_loop_test(tc, a_free_waits_for_an_export_that_reaches_over_it, 0, 2);
+	tcase_add_test(tc, an_export_waits_for_a_free_that_it_reaches_over);
 	tc = cache_case(suite, "a question waits for an end");
 	tcase_add_loop_test(tc, a_pin_waits_for_the_end_under_way_of_its_memory, 0, 3);
 	tcase_add_test(tc, a_pin_waits_for_a_free_of_what_begins_before_it);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The program's threads may be cancelled: in a system call, and with asynchronous cancellation
- * anywhere. Inside pindown that would leave the lock taken, a change half made, or a list that
+ * The program's threads may be cancelled: in calls of the driver and in callbacks, which may pass
+ * cancellation points (system calls of pindown's own are none, see system.h), and with asynchronous
+ * cancellation anywhere. Inside pindown that would leave the lock taken, a change half made, or a list that
  * names a record on a stack that is gone. So a function that takes the lock, or calls the driver or
  * a callback, begins with PDN_UNCANCELLED. A cancellation that comes meanwhile is acted on when the
  * outermost of them returns, or later.

@@ -21,7 +21,7 @@ uint64_t pdn_descriptor_limit(void);
 /* Move a descriptor up. If there is no place there, it stays where it is, close-on-exec. */
 int pdn_descriptor_move_up(int fd);
 
-/* Another descriptor of the same file: a high number, close-on-exec. Negative: an errno, negated. */
+/* Another descriptor of the same file: a high number, close-on-exec; or a negative errno. */
 int pdn_descriptor_duplicate(int fd);
 
 /* One number for the file behind a descriptor, never 0; 0 when there is none. */
@@ -41,7 +41,6 @@ bool pdn_descriptors_are_shared(void);
 /* Can the process open nothing more? */
 bool pdn_descriptors_exhausted(void);
 
-/* Tests look on here. */
 void pdn_descriptor_close(int fd);
 
 #endif

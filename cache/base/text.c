@@ -221,7 +221,7 @@ PDN_HIDDEN uid_t geteuid(void)
 
 PDN_HIDDEN int uname(struct utsname *name)
 {
-	return (int)pdn_sys(SYS_uname, name);
+	return pdn_sys(SYS_uname, name) == 0 ? 0 : -1;
 }
 
 PDN_HIDDEN time_t time(time_t *where)

@@ -143,9 +143,19 @@ $(apps_bin)/forked: $(apps_obj)/forked.c.o $(B)/obj/tests/unit/support/asleep.c.
 $(apps_bin)/libslow.so: $(apps_obj)/slow.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 
+# Functions of the C library that use CUDA: the program's own, or those of a preloaded library.
+apps_built += $(addprefix $(apps_bin)/,ownlibc ownlibc-none libownlibc.so)
+$(apps_obj)/ownlibc.c.o: ALL_CFLAGS += -fno-builtin -U_FORTIFY_SOURCE -fno-optimize-sibling-calls
+$(apps_bin)/ownlibc: $(apps_obj)/ownlibc_program.c.o $(apps_obj)/ownlibc.c.o $(apps_cuda)
+	$(apps_link) -rdynamic $^ -o $@ $(apps_libs)
+$(apps_bin)/ownlibc-none: $(apps_obj)/ownlibc_program.c.o $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+$(apps_bin)/libownlibc.so: $(apps_obj)/ownlibc.c.o $(apps_cuda)
+	$(apps_link) -shared $^ -o $@ $(apps_libs)
+
 CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
-	check-company check-regions check-registered check-capable check-tsan)
+	check-company check-ownlibc check-regions check-registered check-capable check-tsan)
 
 # The program of make demo and docs/investigation.md, on the software card. The document shows its
 # lines, and all callers must be on the stack.

@@ -130,7 +130,8 @@ $(B)/unit/test_safe_read: $(B)/obj/tests/unit/cache/test_safe_read.c.o $(UNIT_SU
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -lpthread
 # What the library's own functions are compiled with, see cache/build.mk.
 $(B)/obj/tests/unit/cache/test_text.c.o: ALL_CFLAGS += -fno-builtin -U_FORTIFY_SOURCE
-$(B)/unit/test_text: $(B)/obj/tests/unit/cache/test_text.c.o $(UNIT_SUITE)
+$(B)/unit/test_text: $(B)/obj/tests/unit/cache/test_text.c.o $(UNIT_SUITE) \
+		$(B)/obj/cache/base/system.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
 CHECK_UNIT += $(B)/unit/test_safe_read $(B)/unit/test_text

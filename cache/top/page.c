@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/shm.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
+#include "cache/base/environment.h"
 #include "cache/base/fork_gate.h"
 #include "cache/top/format.h"
 #include "cache/top/sweep.h"
@@ -134,7 +134,7 @@ static void make_page(void)
 	live = start ? make_segment(start) : NULL;
 	if (!live)
 		return;
-	if (!publish_in("/dev/shm", live) && !publish_in(getenv("XDG_RUNTIME_DIR"), live)) {
+	if (!publish_in("/dev/shm", live) && !publish_in(pdn_variable("XDG_RUNTIME_DIR"), live)) {
 		syscall(SYS_shmdt, live);
 		return;
 	}

@@ -7,6 +7,7 @@
 
 #include "hook/loader/asker.h"
 #include "cache/base/config.h"
+#include "cache/base/environment.h"
 #include "cache/base/log.h"
 #include "hook/hook.h"
 #include "cache/top/page.h"
@@ -136,6 +137,7 @@ __attribute__((constructor)) static void loaded(void)
 	pdn_top_allow();
 	pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child);
 	if (pdn_config_at_load()) {
+		pdn_environment_at_load();
 		introduce_ourselves();
 		watch();
 	}

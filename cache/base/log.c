@@ -81,11 +81,10 @@ bool pdn_logging(enum pdn_log_level level)
 	return level <= pdn_config()->log;
 }
 
-/*
- * The file that was standard error when the library was loaded. Zeroes: standard error was closed
- * then, or the library is part of a program and was not loaded.
- */
+/* What descriptor 2 was when the library was loaded. */
 static PDN_AT_LOAD struct {
+	bool is_known; /* not where the library is part of a program, or before its own load */
+	bool was_open;
 	dev_t device;
 	ino_t inode;
 } at_load;
@@ -94,24 +93,33 @@ PDN_STARTS void pdn_log_at_load(void)
 {
 	struct stat status;
 
-	if (!pdn_sys_fstat(STDERR_FILENO, &status))
+	at_load.is_known = true;
+	at_load.was_open = pdn_sys_fstat(STDERR_FILENO, &status);
+	if (!at_load.was_open)
 		return;
 	at_load.device = status.st_dev;
 	at_load.inode = status.st_ino;
 }
 
 /*
- * A program that was started without standard error, or has closed it, may have a file of its own
- * under its number: one that it reads, too, as it would a database. Who redirects standard error
- * opens a file to write only, or one without a name, as tmpfile() does.
+ * A program that was started without standard error, or has closed it, may have a socket, a pipe or
+ * a file of its own under the number. Nothing tells these from a redirection for certain, so only
+ * the usual kind is taken for one: a file that is open to append or only to write, or one without a
+ * name, as tmpfile() makes it. A file that holds the program's data is mostly open to read, too.
  */
-static bool is_data_of_the_program(int fd)
+static bool is_standard_error(void)
 {
-	struct stat status;
+	struct stat now;
 
-	return pdn_sys_fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_nlink &&
-	       (status.st_ino != at_load.inode || status.st_dev != at_load.device) &&
-	       (pdn_sys(SYS_fcntl, fd, F_GETFL) & (O_ACCMODE | O_APPEND)) == O_RDWR;
+	if (!at_load.is_known)
+		return true;
+	if (!at_load.was_open || !pdn_sys_fstat(STDERR_FILENO, &now))
+		return false;
+	if (now.st_ino == at_load.inode && now.st_dev == at_load.device)
+		return true;
+	return S_ISREG(now.st_mode) &&
+	       (!now.st_nlink ||
+		(pdn_sys(SYS_fcntl, STDERR_FILENO, F_GETFL) & (O_ACCMODE | O_APPEND)) != O_RDWR);
 }
 
 void pdn_log(enum pdn_log_level level, const char *format, ...)
@@ -130,7 +138,7 @@ void pdn_log(enum pdn_log_level level, const char *format, ...)
 	va_start(arguments, format);
 	length = vsnprintf(line + begin, capacity, format, arguments);
 	va_end(arguments);
-	if (length >= 0 && !is_data_of_the_program(STDERR_FILENO)) {
+	if (length >= 0 && is_standard_error()) {
 		size_t end = begin + ((size_t)length < capacity ? (size_t)length : capacity - 1);
 
 		line[end++] = '\n';

@@ -16,7 +16,7 @@
 void pdn_log(enum pdn_log_level level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Notes what standard error is. A data file of the program's that gets its number has no lines. */
+/* Notes what standard error is. A file of the program's own that gets its number has no lines. */
 void pdn_log_at_load(void);
 
 /* Whether a line of this level is printed. */

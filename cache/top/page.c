@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/shm.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
+#include "cache/base/environment.h"
 #include "cache/base/fork_gate.h"
 #include "cache/top/format.h"
 #include "cache/top/sweep.h"
@@ -133,7 +133,7 @@ static void make_page(void)
 	live = start > 0 ? make_segment((uint64_t)start) : NULL;
 	if (!live)
 		return;
-	if (!publish_in("/dev/shm", live) && !publish_in(getenv("XDG_RUNTIME_DIR"), live)) {
+	if (!publish_in("/dev/shm", live) && !publish_in(pdn_variable("XDG_RUNTIME_DIR"), live)) {
 		pdn_sys(SYS_shmdt, live);
 		return;
 	}

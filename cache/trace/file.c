@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "cache/base/descriptor.h"
+#include "cache/base/environment.h"
 #include "cache/base/log.h"
 #include "cache/base/system.h"
-#include "cache/trace/info.h"
 
 enum { MAX_NAMES = 10000 }; /* to try for one process number */
 
@@ -53,7 +53,7 @@ static const char *replacement(const char *at, char *own, size_t *length)
 		*length = strcspn(at, "}");
 		if (at[2] != '{' || !at[*length])
 			return NULL;
-		return pdn_trace_variable(at + 3, (*length)++ - 3);
+		return pdn_variable_of(at + 3, (*length)++ - 3);
 	default:
 		return NULL;
 	}

@@ -10,9 +10,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "cache/base/environment.h"
 #include "cache/base/log.h"
+#include "cache/base/rank.h"
 #include "cache/base/system.h"
-#include "cache/trace/rank.h"
 #include "cache/trace/writer.h"
 #include "cache/pindown.h"
 
@@ -104,20 +105,12 @@ static void write_command(struct pdn_trace_header *header)
 	end_info(&info, PDN_INFO_COMMAND);
 }
 
-const char *pdn_trace_variable(const char *name, size_t length)
-{
-	for (char **variable = environ; variable && *variable; variable++)
-		if (strncmp(*variable, name, length) == 0 && (*variable)[length] == '=')
-			return *variable + length + 1;
-	return NULL;
-}
-
 int32_t pdn_trace_rank(void)
 {
 	int32_t rank = PDN_NO_RANK;
 
 	for (const char *name = PDN_RANK_VARIABLES; *name && rank < 0; name += strlen(name) + 1) {
-		const char *value = pdn_trace_variable(name, strlen(name) - 1);
+		const char *value = pdn_variable_of(name, strlen(name) - 1);
 
 		rank = value ? pdn_parse_rank(value) : PDN_NO_RANK;
 	}
@@ -139,9 +132,9 @@ static void write_environment(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_ENVIRONMENT);
 
-	for (char **variable = environ; variable && *variable; variable++)
-		if (is_written(*variable))
-			add_bytes(&info, *variable, strlen(*variable) + 1);
+	for (const char *at = NULL; (at = pdn_next_assignment(at));)
+		if (is_written(at))
+			add_bytes(&info, at, strlen(at) + 1);
 	end_info(&info, PDN_INFO_ENVIRONMENT);
 }
 

@@ -17,7 +17,4 @@ void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls);
 /* Writes why every hit is checked. */
 void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why);
 
-/* The value of an environment variable, whose name has that length; NULL: it is not set. */
-const char *pdn_trace_variable(const char *name, size_t length);
-
 #endif

@@ -20,6 +20,7 @@
 #include "hook/loader/asker.h"
 #include "cache/base/address_space.h"
 #include "cache/base/cancel.h"
+#include "cache/base/environment.h"
 #include "cache/base/system.h"
 #include "hook/hook.h"
 #include "hook/loader/symtab.h"
@@ -367,7 +368,7 @@ static enum answer look_for(struct walk *walk, const char *name, const char *run
 	if (strchr(name, '/'))
 		return note(walk, name);
 	found = look_in_dirs(walk, runpath, origin, name);
-	found = both(found, look_in_dirs(walk, getenv("LD_LIBRARY_PATH"), origin, name));
+	found = both(found, look_in_dirs(walk, pdn_variable("LD_LIBRARY_PATH"), origin, name));
 	found = both(found, look_in_cache(walk, name));
 	if (found == NOT_THERE)
 		found = look_in_dirs(walk, "/lib/" TRIPLET ":/usr/lib/" TRIPLET ":" SYSTEM_DIRS,

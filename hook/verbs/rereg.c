@@ -29,6 +29,13 @@ static bool is_nonsense(const struct pdn_change *change)
 	       (change->access && !(change->flags & IBV_REREG_MR_CHANGE_ACCESS));
 }
 
+/* Does the kernel refuse it? It looks for the domain among those of the region's context. */
+static bool is_refused(const struct ibv_mr *mr, const struct pdn_change *change)
+{
+	return !change->flags || (change->flags & IBV_REREG_MR_CHANGE_PD &&
+				  (!change->pd || change->pd->context != mr->context));
+}
+
 /* ---- an ibv_mr that we made ------------------------------------------------------------------ */
 
 /* A change of the address makes address and iova the same, as it does in the kernel. */
@@ -129,7 +136,7 @@ static int rereg_given(struct pdn_mr *given, const struct pdn_change *change)
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	if (!change->flags || !what.pd) {
+	if (is_refused(&given->verbs.mr, change)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_CMD;
 	}

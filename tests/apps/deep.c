@@ -13,6 +13,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -90,6 +91,8 @@ int main(int argc, char **argv)
 {
 	const char *(*ask)(void);
 
+	/* The loader has read it already, and a thread may be changing it. */
+	environ = NULL;
 	if (argc > 2)
 		open_in_thread(argv[1]);
 	else if (argc > 1)

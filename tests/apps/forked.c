@@ -210,8 +210,9 @@ static void *open_and_close(void *slow)
 }
 
 /*
- * The first use of CUDA, while standard error is a full pipe. A thread that writes to it blocks,
- * and stays blocked.
+ * The first use of CUDA, while standard error is a full pipe, from the program's start on: nothing
+ * is printed into a pipe that takes its place later. A thread that writes to it blocks, and stays
+ * blocked.
  */
 static pid_t first_user;
 
@@ -221,30 +222,35 @@ static void *use_cuda_first(void *driver)
 	return dlsym(driver, "cuMemFree_v2");
 }
 
-static void fill_standard_error(int ends[2])
+static void start_with_a_full_standard_error(void)
 {
+	char reader[12];
+	int ends[2];
+
 	if (pipe(ends) != 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) != 0)
 		exit(2);
 	while (write(ends[1], "", 1) == 1)
 		;
 	if (fcntl(ends[1], F_SETFL, 0) != 0 || dup2(ends[1], STDERR_FILENO) < 0)
 		exit(2);
+	snprintf(reader, sizeof(reader), "%d", ends[0]);
+	setenv("FORKED_READER", reader, 1);
+	execv("/proc/self/exe", arguments);
+	exit(2);
 }
 
 static void beside_the_first_use(void)
 {
 	void *driver = dlopen("libcuda.so.1", RTLD_NOW);
 	pthread_t other;
-	int ends[2];
 
-	fill_standard_error(ends);
 	if (pthread_create(&other, NULL, use_cuda_first, driver) != 0)
 		exit(2);
 	if (!becomes_true(PATIENCE_NS, __atomic_load_n(&first_user, __ATOMIC_ACQUIRE) != 0))
 		exit(2);
 	wait_until_asleep(first_user, "S");
 	make_children(0);
-	close(ends[0]); /* a thread that waits for space gets an error */
+	close(atoi(getenv("FORKED_READER"))); /* a thread that waits for space gets an error */
 	pthread_join(other, NULL);
 }
 
@@ -297,6 +303,8 @@ int main(int argc, char **argv)
 	}
 	argument_count = argc;
 	arguments = argv;
+	if (strcmp(argv[1], "beginning") == 0 && getenv("FORKED_READER") == NULL)
+		start_with_a_full_standard_error();
 	how = argv[2];
 	fork_without_handlers = (pid_t(*)(void))dlsym(RTLD_DEFAULT, "_Fork");
 	if (fork_without_handlers == NULL)

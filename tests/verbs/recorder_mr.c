@@ -405,9 +405,10 @@ static bool rereg_is_nonsense(const struct recorder_mr *m, int flags,
 }
 
 /* The checks of the kernel. */
-static int rereg_error(int flags, const struct recorder_call *call)
+static int rereg_error(const struct ibv_mr *mr, int flags, const struct recorder_call *call)
 {
-	int error = flags ? 0 : EINVAL;
+	bool is_foreign = flags & IBV_REREG_MR_CHANGE_PD && call->pd->context != mr->context;
+	int error = !flags || is_foreign ? EINVAL : 0;
 
 	if (!error && flags & IBV_REREG_MR_CHANGE_ACCESS)
 		error = recorder_access_error(call->access);
@@ -456,7 +457,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 		result = IBV_REREG_MR_ERR_INPUT;
 	} else {
 		if (!error)
-			error = rereg_error(flags, &call);
+			error = rereg_error(mr, flags, &call);
 		if (error)
 			result = IBV_REREG_MR_ERR_CMD;
 		else

@@ -225,6 +225,39 @@ START_TEST(a_refused_change_leaves_the_region)
 }
 END_TEST
 
+/* Another device's, or of the same device opened once more. */
+START_TEST(a_domain_of_another_context_is_refused)
+{
+	struct ibv_pd *foreign;
+	struct ibv_mr *mr, *of_host;
+	uint32_t key;
+
+	begin_with_memory();
+	foreign = ibv_alloc_pd(open_device(_i));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	of_host = ibv_reg_mr(pd, host, 4096, ALL_ACCESS);
+	key = mr->lkey;
+	ck_assert_int_eq(change(of_host, DOMAIN, foreign, 0, 0, 0), IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(errno, EINVAL);
+	ck_assert_int_eq(change(mr, DOMAIN, foreign, 0, 0, 0), IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(errno, EINVAL);
+	ck_assert_int_eq(change(mr, DOMAIN | MOVE, foreign, q, 8192, 0), IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(change(mr, DOMAIN | MOVE, foreign, (uintptr_t)host, 8192, 0),
+			 IBV_REREG_MR_ERR_CMD);
+	ck_assert_int_eq(errno, EINVAL);
+	assert_is_of(mr, pd, p, 4096);
+	ck_assert_uint_eq(mr->lkey, key);
+	assert_leads_to_gpu(mr, p);
+	ck_assert_int_eq(ibv_dealloc_pd(foreign), 0);
+	/* Without the flag, the argument has no meaning. */
+	ck_assert_int_eq(change(mr, MOVE, foreign, q, 4096, 0), 0);
+	assert_leads_to_gpu(mr, q);
+	must_deregister(mr);
+	ck_assert_int_eq(ibv_dereg_mr(of_host), 0);
+	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
+}
+END_TEST
+
 START_TEST(the_device_is_closed_meanwhile)
 {
 	struct ibv_mr *mr;
@@ -383,6 +416,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_region_that_libibverbs_does_not_let_go_stays);
 	tcase_add_test(tc, rights_that_were_taken_away_stay_away);
 	tcase_add_test(tc, a_refused_change_leaves_the_region);
+	tcase_add_loop_test(tc, a_domain_of_another_context_is_refused, 0, 2);
 	tcase_add_test(tc, the_device_is_closed_meanwhile);
 	tc = verbs_case(suite, "libibverbs'");
 	tcase_add_test(tc, a_region_of_the_host_is_changed_by_libibverbs);

@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -437,7 +439,7 @@ START_TEST(nobody_listens)
 }
 END_TEST
 
-/* The program has got the number of standard error for a file of its own. */
+/* Descriptor 2 is another file than at load. */
 static off_t bytes_logged_to(int flags)
 {
 	char name[] = "/tmp/pindown-log-XXXXXX";
@@ -458,9 +460,48 @@ static off_t bytes_logged_to(int flags)
 
 START_TEST(a_file_of_the_programs)
 {
+	pdn_log_at_load();
 	ck_assert_int_eq(bytes_logged_to(O_RDWR), 0);
 	ck_assert_int_gt(bytes_logged_to(O_WRONLY), 0);
 	ck_assert_int_gt(bytes_logged_to(O_RDWR | O_APPEND), 0);
+}
+END_TEST
+
+/* Is a line written into the other end of it, which then is descriptor 2? */
+static bool is_logged_to(const int ends[2])
+{
+	int waiting;
+
+	dup2(ends[1], STDERR_FILENO);
+	errno = 77;
+	pdn_log(PDN_LOG_ERROR, "a line");
+	ck_assert_int_eq(errno, 77);
+	ck_assert_int_eq(ioctl(ends[0], FIONREAD, &waiting), 0);
+	return waiting > 0;
+}
+
+START_TEST(a_socket_or_pipe_of_the_programs)
+{
+	int sockets[2], ends[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+	ck_assert_int_eq(pipe(ends), 0);
+	pdn_log_at_load();
+	ck_assert(!is_logged_to(sockets));
+	ck_assert(!is_logged_to(ends));
+	/* It was standard error at load. */
+	pdn_log_at_load();
+	ck_assert(is_logged_to(ends));
+}
+END_TEST
+
+/* Whatever gets the number later is the program's own. */
+START_TEST(standard_error_is_closed_at_load)
+{
+	close(STDERR_FILENO);
+	pdn_log_at_load();
+	ck_assert_int_eq(bytes_logged_to(O_WRONLY), 0);
+	ck_assert_int_eq(bytes_logged_to(O_RDWR | O_APPEND), 0);
 }
 END_TEST
 
@@ -563,6 +604,8 @@ int main(void)
 	tcase_add_test(own, long_lines_are_cut);
 	tcase_add_test(own, nobody_listens);
 	tcase_add_test(own, a_file_of_the_programs);
+	tcase_add_test(own, a_socket_or_pipe_of_the_programs);
+	tcase_add_test(own, standard_error_is_closed_at_load);
 	tcase_add_test(own, no_file_may_grow);
 	tcase_add_test(own, a_job_in_the_background_is_not_stopped);
 	tcase_add_loop_test(own, a_pending_signal_stays, 0, 3);

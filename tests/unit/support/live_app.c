@@ -7,6 +7,7 @@
  *	o  a consumer's object on it, which is held
  *	m  free it without pindown's knowledge, and allocate again
  *	d  print its descriptors     k  a child that uses CUDA and reads commands, until its q
+ *	e  its environment is in a change: an address with nothing there
  *	r  set 3 refused pins in its page, as there is no module here that refuses any
  *	x  execute itself      s  execute /bin/sleep     _  _exit     q  exit
  */
@@ -189,6 +190,9 @@ int main(int argc, char **argv)
 			break;
 		case 'd':
 			print_descriptors();
+			break;
+		case 'e':
+			environ = (char **)8;
 			break;
 		case 'r':
 			if (!note_refusals())

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The rank of a process in its job, by the variables in which launchers tell it. */
-#ifndef PDN_TRACE_RANK_H
-#define PDN_TRACE_RANK_H
+#ifndef PDN_RANK_H
+#define PDN_RANK_H
 
 #include <stdint.h>
 

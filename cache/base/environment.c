@@ -5,9 +5,9 @@
 
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "cache/base/address_space.h"
 #include "cache/base/config.h"
 #include "cache/base/rank.h"
 #include "cache/base/visible.h"
@@ -45,12 +45,9 @@ PDN_STARTS static size_t copy(char *to, size_t room)
 PDN_STARTS void pdn_environment_at_load(void)
 {
 	size_t bytes = kept ? 0 : copy(NULL, 0);
-	char *at = MAP_FAILED;
+	char *at = bytes ? pdn_map(bytes + 1, PROT_READ | PROT_WRITE) : NULL;
 
-	if (bytes)
-		at = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-			  0);
-	if (at != MAP_FAILED) {
+	if (at) {
 		copy(at, bytes);
 		kept = at;
 	} else if (!kept) {

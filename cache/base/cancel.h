@@ -2,10 +2,10 @@
 /*
  * The program's threads may be cancelled: in calls of the driver and in callbacks, which may pass
  * cancellation points (system calls of pindown's own are none, see system.h), and with asynchronous
- * cancellation anywhere. Inside pindown that would leave the lock taken, a change half made, or a list that
- * names a record on a stack that is gone. So a function that takes the lock, or calls the driver or
- * a callback, begins with PDN_UNCANCELLED. A cancellation that comes meanwhile is acted on when the
- * outermost of them returns, or later.
+ * cancellation anywhere. Inside pindown that would leave the lock taken, a change half made, or a
+ * list that names a record on a stack that is gone. So a function that takes the lock, or calls the
+ * driver or a callback, begins with PDN_UNCANCELLED. A cancellation that comes meanwhile is acted
+ * on when the outermost of them returns, or later.
  *
  * This is for the slow ways, as it costs some ten nanoseconds; what a cancelled hit leaves behind
  * is removed at the end of the thread (thread.c). The program's own calls of the driver are not

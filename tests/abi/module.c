@@ -167,7 +167,7 @@ static void caught(int signal, siginfo_t *info, void *context)
 	errno = saved;
 }
 
-#define LOAD(member)	     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
+#define LOAD(member)	     BPF_STMT(BPF_LD | BPF_ABS, offsetof(struct seccomp_data, member))
 #define ELSE_TO(value, skip) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skip)
 
 __attribute__((constructor)) static void catch_calls(void)

@@ -5,6 +5,7 @@
  */
 #include "hook/cuda/records.c"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>

@@ -69,21 +69,11 @@ bool PDN_RARE pdn_attempt_must_wait(const struct pdn_attempt *a)
 	return must_wait(a, a->growth.base, a->growth.end);
 }
 
-static bool reaches_over_the_memory(const struct pdn_attempt *a)
-{
-	return a->pin.base < a->what.memory.base ||
-	       a->pin.base + a->pin.length > a->what.memory.end;
-}
-
-/*
- * What is pinned are whole pages, or a piece of a pool. There the driver looks up other allocations
- * as well, which other threads may free.
- */
 int PDN_RARE pdn_attempt_asks_about_neighbours(struct pdn_attempt *a)
 {
 	uint64_t begin = a->pin.base, end = begin + a->pin.length;
 
-	if (!reaches_over_the_memory(a))
+	if (!pdn_flight_reaches_over(&a->flight))
 		return PINDOWN_OK;
 	pdn_flight_asks(&a->flight, begin, end);
 	if (!pdn_guard_any(pdn_heavy_barrier()) || !must_wait(a, begin, end))

@@ -348,6 +348,13 @@ void pdn_flight_end_unlocked(struct pdn_flight *flight)
 	pdn_unlock();
 }
 
+bool pdn_flight_reaches_over(const struct pdn_flight *flight)
+{
+	const struct pdn_pin *pin = flight->pin;
+
+	return pin->base < flight->memory.base || pin->base + pin->length > flight->memory.end;
+}
+
 static bool pins(const struct pdn_flight *flight, const struct pdn_scope *scope)
 {
 	return flight->known && pdn_scope_covers(scope, &flight->memory);

@@ -197,6 +197,12 @@ bool pdn_question_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end)
 enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
 				  uint64_t others);
 
+/*
+ * What the flight pins are whole pages, or a piece of a pool: does that reach over its memory? Then
+ * the driver looks up other allocations as well, which other threads may free.
+ */
+bool pdn_flight_reaches_over(const struct pdn_flight *flight);
+
 /* The same again in the course of the flight. A heavy barrier of the whole kind has to follow. */
 void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end);
 

@@ -62,6 +62,49 @@ static void begin_flight(struct pdn_flight *flight, const struct pindown_region 
 	flight->known = true;
 }
 
+/* The same, lock not held, to open one. false: the memory has ended. */
+static bool begin_opening_flight(struct pdn_flight *flight, const struct pindown_region *region,
+				 struct pdn_pin *pin, bool pcie)
+{
+	bool live;
+
+	pdn_lock();
+	live = pdn_region_has_memory(region);
+	if (live) {
+		*pin = pdn_region_pin(region);
+		pin->fd = -1;
+		pin->pcie = pcie;
+		begin_flight(flight, region, pin);
+	}
+	pdn_unlock();
+	return live;
+}
+
+/*
+ * Lock not held. The flight of an opening begins. The driver may look up what lies beside the
+ * memory (pdn_flight_reaches_over()): frees there wait for it, and those under way are waited for.
+ */
+static int begin_opening(struct pdn_flight *flight, const struct pindown_region *region,
+			 struct pdn_pin *pin, bool pcie)
+{
+	enum pdn_nearness most = PDN_NO_GUARD_NEAR;
+
+	while (begin_opening_flight(flight, region, pin, pcie)) {
+		uint64_t begin = pin->base, end = begin + pin->length;
+
+		if (!pdn_flight_reaches_over(flight))
+			return PINDOWN_OK;
+		pdn_flight_asks(flight, begin, end);
+		if (!pdn_guard_any(pdn_heavy_barrier()) || pdn_guard_near(begin, end) <= most)
+			return PINDOWN_OK;
+		pdn_flight_end_unlocked(flight);
+		if (!pdn_guard_wait_near(begin, end, pdn_race_deadline()))
+			return PINDOWN_ERR_TIMED_OUT;
+		most = PDN_GUARD_MAYBE_THERE; /* waited for, for as long as a free takes */
+	}
+	return PINDOWN_ERR_NOT_DEVICE;
+}
+
 static void trace_map(const struct pindown_region *region, bool pcie, int result)
 {
 	uint64_t now;
@@ -168,18 +211,10 @@ static int reopen(struct pindown_region *region, const struct pdn_backend *backe
 {
 	struct pdn_flight flight;
 	struct pdn_pin again;
-	int result;
+	int result = begin_opening(&flight, region, &again, *pcie);
 
-	pdn_lock();
-	if (!pdn_region_has_memory(region)) {
-		pdn_unlock();
-		return PINDOWN_ERR_NOT_DEVICE;
-	}
-	again = pdn_region_pin(region);
-	again.fd = -1;
-	again.pcie = *pcie;
-	begin_flight(&flight, region, &again);
-	pdn_unlock();
+	if (result != PINDOWN_OK)
+		return result;
 	result = open_again(region, backend, &again, fd);
 	*pcie = again.pcie;
 	pdn_flight_end_unlocked(&flight);
@@ -432,22 +467,13 @@ static void close_other_mapping(struct pindown_region *region, const struct pdn_
 static int export_for_loan(struct pindown_region *region, const struct pdn_backend *backend,
 			   bool pcie, struct pdn_loan *loan)
 {
-	int result = PINDOWN_ERR_NOT_DEVICE, error = 0;
 	struct pdn_flight flight;
-	bool live;
+	int result, error = 0;
 
 	loan->own.pcie = pcie;
 	pdn_descriptor_begin();
-	pdn_lock();
-	live = pdn_region_has_memory(region);
-	if (live) {
-		loan->own = pdn_region_pin(region);
-		loan->own.fd = -1;
-		loan->own.pcie = pcie;
-		begin_flight(&flight, region, &loan->own);
-	}
-	pdn_unlock();
-	if (live) {
+	result = begin_opening(&flight, region, &loan->own, pcie);
+	if (result == PINDOWN_OK) {
 		do
 			result = backend->open_dmabuf(&loan->own, pdn_region_context(region),
 						      &error);

@@ -287,6 +287,70 @@ START_TEST(an_export_waits_for_a_free_that_it_reaches_over)
 }
 END_TEST
 
+/* A region of the second one in the page, held, whose descriptor is closed. */
+static pindown_region *closed_one(void)
+{
+	pindown_region *region = must_get(AT(0) + SMALL, SMALL);
+
+	pindown_region_close_dmabuf(region);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+	return region;
+}
+
+static int open_it(pindown_region *region)
+{
+	uint64_t offset;
+	int fd;
+
+	return pindown_region_dmabuf(region, AT(0) + SMALL, &fd, &offset);
+}
+
+static void over_with(pindown_region *region)
+{
+	pindown_put(region);
+	ck_assert_int_eq(watched_free(AT(0) + SMALL), FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_open_exports(), 0);
+}
+
+START_TEST(a_free_waits_for_a_descriptor_that_is_opened_again)
+{
+	pindown_region *region;
+
+	two_in_a_page();
+	region = closed_one();
+	fake_at_edge(FAKE_EXPORT, (unsigned)_i, free_the_neighbour, NULL);
+	ck_assert_int_eq(open_it(region), PINDOWN_OK);
+	ck_assert(fake_edge_met());
+	freer_ends();
+	over_with(region);
+}
+END_TEST
+
+static void open_again(void *region)
+{
+	ck_assert_int_eq(open_it(region), PINDOWN_OK);
+}
+
+START_TEST(a_descriptor_is_opened_again_when_a_free_beside_it_is_over)
+{
+	pindown_region *region;
+	struct worker worker;
+	unsigned exports;
+
+	two_in_a_page();
+	region = closed_one();
+	exports = fake_count(FAKE_EXPORT);
+	freer_stops_in_driver(free_it, AT(0));
+	worker_start(&worker, open_again, region);
+	worker_wait_idle(&worker);
+	ck_assert(!worker_is_done(&worker));
+	ck_assert_uint_eq(fake_count(FAKE_EXPORT), exports);
+	freer_ends();
+	worker_join(&worker);
+	over_with(region);
+}
+END_TEST
+
 /* ---- a question waits for a free ----------------------------------------------------------- */
 
 START_TEST(a_pin_waits_for_the_end_under_way_of_its_memory)
@@ -615,6 +679,8 @@ int main(void)
 	tcase_add_test(tc, a_free_does_not_wait_for_the_pin_after_its_answers);
 	tcase_add_loop_test(tc, a_free_waits_for_an_export_that_reaches_over_it, 0, 2);
 	tcase_add_test(tc, an_export_waits_for_a_free_that_it_reaches_over);
+	tcase_add_loop_test(tc, a_free_waits_for_a_descriptor_that_is_opened_again, 0, 2);
+	tcase_add_test(tc, a_descriptor_is_opened_again_when_a_free_beside_it_is_over);
 	tc = cache_case(suite, "a question waits for an end");
 	tcase_add_loop_test(tc, a_pin_waits_for_the_end_under_way_of_its_memory, 0, 3);
 	tcase_add_test(tc, a_pin_waits_for_a_free_of_what_begins_before_it);

@@ -20,9 +20,12 @@
  * A callback of a subscriber or a consumer may call every function, also those that end what it
  * belongs to; it may free GPU memory, fork and throw exceptions that it catches itself. A call that
  * could wait for this very callback does not: it returns PINDOWN_ERR_BUSY or PINDOWN_ERR_DEADLOCK.
- * The callback must return: no C++ exception and no longjmp() may leave it, and it must not end its
- * thread with pthread_exit(). Otherwise the thread's operation stays half done. After
- * pthread_exit() a line says so and the memory stays pinned; pindown does not notice the other
+ * The callback must return, in the thread that called it: no C++ exception and no longjmp() may
+ * leave it, it must not end its thread with pthread_exit(), and where it runs in a coroutine or a
+ * fiber that waits, the same thread must continue that before it calls pindown or the driver again.
+ * Otherwise the thread's operation stays half done. After pthread_exit() a line says so and the
+ * memory stays pinned; after a return in another thread a line says so, and memory that the first
+ * one was freeing can't be registered until that thread ends; pindown does not notice the other
  * two. The visitors of pindown_each_region() and pindown_each_object() may do all of that.
  *
  * Threads may be cancelled at any time: pindown disables cancellation while it pins, unpins or

@@ -158,10 +158,22 @@ static void callback_quits(void *arg)
 	pdn_thread_quits();
 }
 
+/* As where it runs in a coroutine, which another thread continues. */
+static void look_where_it_returned(uintptr_t thread)
+{
+	static bool said;
+
+	if (thread != pdn_thread_mark())
+		pdn_log_once(&said, PDN_LOG_ERROR,
+			     "a subscriber has returned in another thread than it was called in: "
+			     "what the first thread was doing stays half done");
+}
+
 static void call(unsigned place, const struct pindown_invalidation *what)
 {
 	struct subscriber *s = &subscribers[place];
 	struct call here = {.place = place, .outer = calls};
+	uintptr_t thread = pdn_thread_mark();
 	bool in;
 
 	pdn_lock();
@@ -173,6 +185,7 @@ static void call(unsigned place, const struct pindown_invalidation *what)
 	pthread_cleanup_push(callback_quits, &here);
 	s->callback(what, s->arg);
 	pthread_cleanup_pop(0);
+	look_where_it_returned(thread);
 	calls = here.outer;
 	leave(s);
 }

@@ -241,6 +241,16 @@ uint32_t pdn_my_tid(void)
 	return self ? self->tid : (uint32_t)pdn_sys(SYS_gettid);
 }
 
+/*
+ * The compiler takes the address for constant. It must not keep it over a callback, which may
+ * return in another thread: so this is not inlined, and seems to do something.
+ */
+uintptr_t __attribute__((noinline)) pdn_thread_mark(void)
+{
+	__asm__ volatile("");
+	return (uintptr_t)&pdn_self_tls;
+}
+
 /* ---- all threads ----------------------------------------------------------------------------- */
 
 void pdn_thread_look_now(void)

@@ -125,6 +125,12 @@ static inline struct pdn_thread *pdn_self_or_anonymous(void)
 uint32_t pdn_my_tid(void);
 
 /*
+ * Something that each thread has another one of. In a forked child it stays the same, unlike the
+ * number.
+ */
+uintptr_t pdn_thread_mark(void);
+
+/*
  * A walk over the records that threads own: from PDN_WALK to NULL. Safe without a lock. All that a
  * thread stored before it ended is seen by a walk that does not find its record any more.
  * Sequentially consistent: a thread that a walk overlooks, since it gets its record later, will see

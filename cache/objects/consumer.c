@@ -147,6 +147,18 @@ static void callback_quits(void *arg)
 	pdn_thread_quits();
 }
 
+/* As where it runs in a coroutine, which another thread continues. */
+static void look_where_it_returned(const struct call *here, uintptr_t thread)
+{
+	static bool said;
+
+	if (thread != pdn_thread_mark())
+		pdn_log_once(&said, PDN_LOG_ERROR,
+			     "%s of the consumer \"%s\" has returned in another thread than it was "
+			     "called in: what the first thread was doing stays half done",
+			     here->callback, here->consumer->name);
+}
+
 int pdn_consumer_create(struct pdn_consumer *consumer, const struct pindown_object_request *what,
 			void **data, bool *asked_dmabuf)
 {
@@ -154,12 +166,14 @@ int pdn_consumer_create(struct pdn_consumer *consumer, const struct pindown_obje
 			    .callback = "create",
 			    .made_on = what->region,
 			    .outer = calls};
+	uintptr_t thread = pdn_thread_mark();
 	int error;
 
 	calls = &here;
 	pthread_cleanup_push(callback_quits, &here);
 	error = consumer->ops.create(what, data, consumer->ops.arg);
 	pthread_cleanup_pop(0);
+	look_where_it_returned(&here, thread);
 	calls = here.outer;
 	*asked_dmabuf = here.asked_dmabuf;
 	return error;
@@ -168,12 +182,14 @@ int pdn_consumer_create(struct pdn_consumer *consumer, const struct pindown_obje
 int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_object_end *what)
 {
 	struct call here = {.consumer = consumer, .callback = "destroy", .outer = calls};
+	uintptr_t thread = pdn_thread_mark();
 	int error;
 
 	calls = &here;
 	pthread_cleanup_push(callback_quits, &here);
 	error = consumer->ops.destroy(what, consumer->ops.arg);
 	pthread_cleanup_pop(0);
+	look_where_it_returned(&here, thread);
 	calls = here.outer;
 	return error;
 }

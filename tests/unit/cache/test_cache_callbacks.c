@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Callbacks that call what could wait for them.
+ * Callbacks that call what could wait for them, and those that return in another thread.
  */
 #define _GNU_SOURCE
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
 
 #include "cache/pindown.h"
 #include "tests/unit/support/api_test.h"
+#include "tests/unit/support/sanitizers.h"
 
 /* ---- callbacks that call what could wait for them ---- */
 
@@ -173,6 +181,118 @@ START_TEST(create_may_call_everything)
 	ck_assert_uint_eq(books.destroys, 2);
 	ck_assert_uint_eq(stats().regions, 0);
 }
+END_TEST
+
+/* ---- callbacks in a fiber, which another thread continues ---- */
+
+static ucontext_t fiber, first_thread, this_thread;
+static sem_t has_changed;
+
+static void change_threads(void)
+{
+	static bool once;
+
+	if (!once) {
+		once = true;
+		swapcontext(&fiber, &first_thread);
+	}
+}
+
+static void change_in_create(struct books *of, pindown_region *on)
+{
+	(void)of, (void)on;
+	change_threads();
+}
+
+static void change_in_destroy(struct books *of, const struct pindown_object_end *what)
+{
+	(void)of, (void)what;
+	change_threads();
+}
+
+static void change_in_subscriber(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	change_threads();
+}
+
+static void use_memory(void)
+{
+	attach_and_detach(consumer, AT(0), KEY(1, 1));
+	watched_free(AT(0));
+	swapcontext(&fiber, &this_thread);
+}
+
+static void *begin_fiber(void *stack)
+{
+	getcontext(&fiber);
+	fiber.uc_stack.ss_sp = stack;
+	fiber.uc_stack.ss_size = KIB(256);
+	makecontext(&fiber, use_memory, 0);
+	swapcontext(&first_thread, &fiber);
+	sem_post(&has_changed);
+	pause();
+	return NULL;
+}
+
+static void end_fiber(void)
+{
+	swapcontext(&this_thread, &fiber);
+}
+
+static const char *const changing[] = {"create of the consumer \"books\"",
+				       "destroy of the consumer \"books\"", "a subscriber"};
+
+START_TEST(a_return_in_another_thread_is_a_line)
+{
+	pthread_t first;
+
+	if (UNDER_SANITIZER) {
+		skip_test("sanitizers know no fibers");
+		return;
+	}
+	books.in_create = _i == 0 ? change_in_create : NULL;
+	books.in_destroy = _i == 1 ? change_in_destroy : NULL;
+	if (_i == 2)
+		ck_assert_int_gt(pindown_subscribe(change_in_subscriber, NULL), 0);
+	sem_init(&has_changed, 0, 0);
+	ck_assert_int_eq(pthread_create(&first, NULL, begin_fiber, malloc(KIB(256))), 0);
+	sem_wait(&has_changed);
+	const char *said = stderr_of(end_fiber);
+	ck_assert_ptr_nonnull(
+		strstr(said, " has returned in another thread than it was called in: "));
+	ck_assert_ptr_nonnull(strstr(said, changing[_i]));
+}
+END_TEST
+
+static pid_t child;
+static int status_of_child = -1;
+
+static void fork_in_destroy(struct books *of, const struct pindown_object_end *what)
+{
+	(void)of, (void)what;
+	child = fork();
+	if (child)
+		waitpid(child, &status_of_child, 0);
+}
+
+static void free_it(void)
+{
+	watched_free(AT(0));
+}
+
+START_TEST(a_return_in_a_child_is_none)
+{
+	attach_and_detach(consumer, AT(0), KEY(1, 1));
+	books.in_destroy = fork_in_destroy;
+	const char *said = stderr_of(free_it);
+	if (child == 0)
+		_exit(*said != '\0');
+	ck_assert_int_eq(status_of_child, 0);
+	ck_assert_str_eq(said, "");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("cache_callbacks");
@@ -182,5 +302,7 @@ int main(void)
 	tcase_add_test(tc, a_consumer_is_removed_while_another_thread_ends_its_objects);
 	tcase_add_test(tc, callbacks_that_unsubscribe_each_other_are_refused);
 	tcase_add_test(tc, create_may_call_everything);
+	tcase_add_loop_test(tc, a_return_in_another_thread_is_a_line, 0, 3);
+	tcase_add_test(tc, a_return_in_a_child_is_none);
 	return run_suite(s);
 }

@@ -235,7 +235,7 @@ static int64_t coarse_now(void)
 	return (int64_t)pdn_sys_clock(CLOCK_MONOTONIC_COARSE);
 }
 
-/* Asks a full disk again only after a while: otherwise each lost event would cost a system call. */
+/* Asks a full disk again only after a while: each lost event would cost some microseconds. */
 bool pdn_trace_file_is_full(void)
 {
 	int64_t until = __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "cache/trace/journal.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 

@@ -245,7 +245,7 @@ __attribute__((noinline)) bool pdn_stream_make_room(struct pdn_thread *self, uns
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN)
 		pdn_trace_open();
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPEN) {
-		/* While the file is full, a lost event must not cost system calls. */
+		/* While the file is full, a lost event costs no more than a look at the clock. */
 		if (pdn_stream_has_room(self, words) || !pdn_trace_file_is_full()) {
 			pdn_alone_begin(&alone);
 			ready = make_room_alone(self, words, end);

@@ -104,18 +104,18 @@ bool pdn_region_is_under(uint32_t number, const struct pdn_scope *scope)
 	return pdn_scope_covers(scope, &memory);
 }
 
-static bool __attribute__((noinline, cold)) is_dying_under(const struct pdn_scope *scope)
+static uint32_t __attribute__((noinline, cold)) killer_under(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_victims *v = ending; v; v = v->next)
 		for (uint32_t n = v->killer == me ? 0 : v->first; n; n = pdn_regions[n].victim)
 			if (pdn_region_is_under(n, scope))
-				return true;
+				return v->killer;
 	for (uint32_t n = dying.oldest; n; n = pdn_regions[n].newer)
 		if (is_anothers(n, me) && pdn_region_is_under(n, scope))
-			return true;
-	return false;
+			return pdn_regions[n].killer;
+	return 0;
 }
 
 bool pdn_ending_any(void)
@@ -123,9 +123,9 @@ bool pdn_ending_any(void)
 	return ending || dying.oldest;
 }
 
-bool pdn_dying_under(const struct pdn_scope *scope)
+uint32_t pdn_dying_under(const struct pdn_scope *scope)
 {
-	return pdn_ending_any() && is_dying_under(scope);
+	return pdn_ending_any() ? killer_under(scope) : 0;
 }
 
 static bool __attribute__((noinline, cold)) one_concerns(const struct pdn_scope *scope)
@@ -135,7 +135,7 @@ static bool __attribute__((noinline, cold)) one_concerns(const struct pdn_scope 
 	for (const struct pdn_victims *v = ending; v; v = v->next)
 		if (v->killer == me)
 			return true;
-	return dying.oldest || is_dying_under(scope);
+	return dying.oldest || killer_under(scope);
 }
 
 bool pdn_ending_concerns(const struct pdn_scope *scope)

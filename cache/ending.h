@@ -77,7 +77,7 @@ bool pdn_ending_any(void);
 bool pdn_ending_concerns(const struct pdn_scope *scope);
 
 /* Is another thread unpinning a region that the scope covers? Any region? */
-bool pdn_dying_under(const struct pdn_scope *scope);
+uint32_t pdn_dying_under(const struct pdn_scope *scope);
 bool pdn_dying_any(void);
 
 /* This thread is about to end, and does not unpin the regions that it was to. */

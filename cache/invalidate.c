@@ -31,18 +31,21 @@
 static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_scope *scope)
 {
 	PDN_UNCANCELLED;
-	static bool said;
-	uint64_t deadline = pdn_race_deadline();
+	uint64_t deadline;
+	uint32_t other;
 	bool in_time;
 
 	PDN_POINT(END_WAITING, scope->begin);
-	in_time = pdn_flights_wait_for_answers(scope, deadline);
-	pdn_lock();
-	while (in_time && (pdn_flights_under(scope) || pdn_dying_under(scope)))
-		in_time = pdn_wait_pending(deadline);
-	pdn_unlock();
-	if (!in_time)
-		pdn_log_once(&said, PDN_LOG_WARN, PDN_WAITED_FOR, "pin or unpin");
+	do {
+		deadline = pdn_race_deadline();
+		other = pdn_flights_wait_for_answers(scope, deadline);
+		in_time = !other;
+		pdn_lock();
+		while (in_time && ((other = pdn_flights_under(scope)) != 0 ||
+				   (other = pdn_dying_under(scope)) != 0))
+			in_time = pdn_wait_pending(deadline);
+		pdn_unlock();
+	} while (!in_time && pdn_free_waits_on(other, "pin or unpin"));
 }
 
 /*

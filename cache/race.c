@@ -400,51 +400,51 @@ void pdn_flights_mark_known_lost(const struct pdn_scope *scope)
 			set_lost(f);
 }
 
-bool pdn_flights_under(const struct pdn_scope *scope)
+uint32_t pdn_flights_under(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
 		if (f->lost && f->tid != me && pins(f, scope))
-			return true;
-	return false;
+			return f->tid;
+	return 0;
 }
 
 /*
  * Only questions that began before some free looked for them. The others have seen this guard, and
  * wait for it or take it for one of other memory. They may come without end.
  */
-static bool any_asks_about(const struct pdn_scope *scope)
+static uint32_t who_asks_about(const struct pdn_scope *scope)
 {
 	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
 		if (f->disturbed && f->tid != me && asks_about(f, scope))
-			return true;
-	return false;
+			return f->tid;
+	return 0;
 }
 
 /*
  * An answer takes less than a microsecond as a rule, and its thread wakes nobody: that would cost
  * each pin a look for waiters.
  */
-bool __attribute__((cold))
+uint32_t __attribute__((cold))
 pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline)
 {
 	struct pdn_backoff rest = {0};
-	bool asks;
+	uint32_t asks;
 
 	pdn_thread_set_waits(true);
 	for (;;) {
 		pdn_lock();
-		asks = any_asks_about(scope);
+		asks = who_asks_about(scope);
 		pdn_unlock();
 		if (!asks || pdn_deadline(0) >= deadline)
 			break;
 		pdn_backoff(&rest);
 	}
 	pdn_thread_set_waits(false);
-	return !asks;
+	return asks;
 }
 
 /* Windows of one allocation have the same memory. */

@@ -240,14 +240,14 @@ static inline bool pdn_flight_is_alone(const struct pdn_flight *flight)
 /* Lock held. Does another thread pin memory that overlaps this one's? */
 bool pdn_flight_is_duplicate(const struct pdn_flight *flight);
 
-/* Lock held. Is a flight of another thread, marked lost by this scope, still under way? */
-bool pdn_flights_under(const struct pdn_scope *scope);
+/* Lock held. Whose flight, marked lost by this scope, is still under way? 0: no other thread's. */
+uint32_t pdn_flights_under(const struct pdn_scope *scope);
 
 /*
  * Lock not held. Wait until the questions of other threads about memory there are answered that
- * pdn_flights_mark_lost() has found; false: not in time.
+ * pdn_flights_mark_lost() has found. Not in time: the thread whose question is not; 0: they are.
  */
-bool pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline);
+uint32_t pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline);
 
 /* Lock held. This thread is about to end, with flights on its stack. */
 void pdn_flights_drop_own(void);

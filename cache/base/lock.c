@@ -10,7 +10,9 @@
 #include <limits.h>
 #include <linux/futex.h>
 
+#include "cache/base/config.h"
 #include "cache/base/lock.h"
+#include "cache/base/log.h"
 #include "cache/base/system.h"
 #include "cache/base/thread.h"
 
@@ -224,6 +226,18 @@ bool __attribute__((cold)) pdn_wait_pending(uint64_t deadline)
 	if (waiters) /* none: this is a child that was forked meanwhile */
 		waiters--;
 	return error != -ETIMEDOUT;
+}
+
+bool __attribute__((cold)) pdn_free_waits_on(uint32_t tid, const char *what)
+{
+	static bool said;
+	bool waits = pdn_config()->debug;
+
+	pdn_log_once(&said, PDN_LOG_WARN,
+		     "a free has waited two seconds for thread %u's %s of the same memory and %s",
+		     tid, what,
+		     waits ? "goes on waiting (PINDOWN_DEBUG)" : "proceeds: it may come back late");
+	return waits;
 }
 
 void pdn_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline)

@@ -90,10 +90,13 @@ static inline uint64_t pdn_race_deadline(void)
 	return pdn_deadline(pdn_race_wait_ns);
 }
 
-/* A free that has waited until then says so, and what it has waited for. */
-#define PDN_WAITED_FOR                                                                            \
-	"a free has waited two seconds for another thread's %s of the same memory and proceeds: " \
-	"it may come back late"
+/*
+ * Lock not held. A free has waited until then for that thread's `what`, and says so, once. true: it
+ * is to wait on, as PINDOWN_DEBUG wants it. Otherwise it proceeds, since two threads that free
+ * inside callbacks may wait for each other, and since a thread that hangs in the driver must not
+ * make all others hang; the memory stays pinned until that thread comes back.
+ */
+bool pdn_free_waits_on(uint32_t tid, const char *what);
 
 /*
  * One turn of waiting for another thread that will be ready in a few instructions and wakes nobody.

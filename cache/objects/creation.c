@@ -21,14 +21,14 @@ const struct pdn_creation *pdn_creation_find(uint32_t region, uint32_t consumer,
 	return NULL;
 }
 
-bool pdn_creations_on(uint32_t region)
+uint32_t pdn_creations_on(uint32_t region)
 {
 	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_creation *c = creations; c; c = c->next)
 		if (c->region == region && c->tid != me)
-			return true;
-	return false;
+			return c->tid;
+	return 0;
 }
 
 uint32_t pdn_creations_of(uint32_t consumer, const uint64_t *owner)

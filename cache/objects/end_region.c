@@ -127,31 +127,32 @@ static uint32_t claim_or_keep(uint32_t region, const struct pdn_scope *part,
 }
 
 /* Lock held. Is another thread destroying or making an object on the region? */
-static bool others_work_on(uint32_t region)
+static uint32_t who_works_on(uint32_t region)
 {
-	uint32_t me = pdn_my_tid();
+	uint32_t me = pdn_my_tid(), maker = pdn_creations_on(region);
 
-	if (pdn_creations_on(region))
-		return true;
+	if (maker)
+		return maker;
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
 		if (pdn_objects[n].state == PDN_OBJECT_DYING &&
 		    pdn_object_is_another_threads(&pdn_objects[n], me))
-			return true;
-	return false;
+			return pdn_objects[n].worker;
+	return 0;
 }
 
 static void wait_for_others_on(uint32_t region)
 {
-	static bool said;
-	uint64_t deadline = pdn_race_deadline();
+	uint64_t deadline;
 	bool in_time = true;
+	uint32_t other;
 
-	pdn_lock();
-	while (in_time && others_work_on(region))
-		in_time = pdn_wait_pending(deadline);
-	pdn_unlock();
-	if (!in_time)
-		pdn_log_once(&said, PDN_LOG_WARN, PDN_WAITED_FOR, "registration");
+	do {
+		deadline = pdn_race_deadline();
+		pdn_lock();
+		while ((other = who_works_on(region)) != 0 && in_time)
+			in_time = pdn_wait_pending(deadline);
+		pdn_unlock();
+	} while (other && (in_time = pdn_free_waits_on(other, "registration")));
 }
 
 /* Lock held. */

@@ -307,7 +307,7 @@ bool pdn_creation_is_listed(const struct pdn_creation *creation);
  * Lock held. Is another thread making an object on this region, or for this consumer and owner
  * (NULL: any owner)? The latter returns the tid of such a thread, or 0.
  */
-bool pdn_creations_on(uint32_t region);
+uint32_t pdn_creations_on(uint32_t region);
 bool pdn_creations_any(void); /* by any thread; also without the lock */
 uint32_t pdn_creations_of(uint32_t consumer, const uint64_t *owner);
 void pdn_creations_fork_child(void);

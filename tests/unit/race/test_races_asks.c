@@ -6,6 +6,8 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -230,6 +232,48 @@ START_TEST(a_free_does_not_wait_for_the_pin_after_its_answers)
 	get_and_put(AT(1), LENGTH);
 	ck_assert(fake_edge_met());
 	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
+}
+END_TEST
+
+static bool waits_on; /* PINDOWN_DEBUG */
+
+static void out_of_time(void *arg)
+{
+	(void)arg;
+	freer_starts(free_it, AT(0), false);
+	if (waits_on) {
+		wait_until(pdn_thread_waits((uint32_t)freer.worker.tid));
+		usleep(20000); /* 20 times as long as it waits at a time */
+		ck_assert(!__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
+	} else {
+		gate_wait(&freer.inside);
+	}
+}
+
+static void free_for_too_long(void)
+{
+	pindown_region *region = NULL;
+
+	pdn_race_wait_ns = 1000000;
+	fake_at_edge(FAKE_QUERY, 1, out_of_time, NULL);
+	pindown_get(AT(0) + PAGE, 1, 0, &region);
+	ck_assert(fake_edge_met());
+	freer_ends();
+}
+
+START_TEST(a_free_whose_time_is_over)
+{
+	char who[40];
+	const char *said;
+
+	waits_on = _i;
+	setenv("PINDOWN_DEBUG", waits_on ? "1" : "0", 1);
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+	said = stderr_of(free_for_too_long);
+	snprintf(who, sizeof(who), "for thread %u's pin", pdn_my_tid());
+	ck_assert_msg(strstr(said, who), "%s", said);
+	ck_assert_msg(strstr(said, waits_on ? "goes on waiting" : "proceeds"), "%s", said);
+	ck_assert_uint_eq(stats().regions, 0);
 }
 END_TEST
 
@@ -677,6 +721,7 @@ int main(void)
 	tcase_add_loop_test(tc, an_unmap_waits_for_the_answers_to_a_hit_beside_it, 0, 6);
 	tcase_add_test(tc, a_free_does_not_wait_for_questions_that_begin_after_it);
 	tcase_add_test(tc, a_free_does_not_wait_for_the_pin_after_its_answers);
+	tcase_add_loop_test(tc, a_free_whose_time_is_over, 0, 2);
 	tcase_add_loop_test(tc, a_free_waits_for_an_export_that_reaches_over_it, 0, 2);
 	tcase_add_test(tc, an_export_waits_for_a_free_that_it_reaches_over);
 	tcase_add_loop_test(tc, a_free_waits_for_a_descriptor_that_is_opened_again, 0, 2);

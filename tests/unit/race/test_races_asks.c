@@ -242,7 +242,7 @@ static void out_of_time(void *arg)
 	(void)arg;
 	freer_starts(free_it, AT(0), false);
 	if (waits_on) {
-		wait_until(pdn_thread_waits((uint32_t)freer.worker.tid));
+		worker_wait_idle(&freer.worker);
 		usleep(20000); /* 20 times as long as it waits at a time */
 		ck_assert(!__atomic_load_n(&freer.is_in_driver, __ATOMIC_SEQ_CST));
 	} else {

@@ -286,6 +286,7 @@ static void PDN_RARE allocated_slow(uint64_t addr, uint64_t end)
 	bool was_volatile;
 
 	PDN_POINT(ALLOC_BEGUN, addr);
+	pdn_address_handed_out(addr, end);
 	/*
 	 * Both under one taking of the lock: a pin under way may be of memory that was freed
 	 * unseen, and must not be inserted once hits there are no longer checked.
@@ -318,11 +319,11 @@ void pdn_allocated(uint64_t addr, uint64_t length)
 	bool flies = pdn_flights_any();
 	uint32_t occupied = __atomic_load_n(&pdn_occupied, __ATOMIC_ACQUIRE);
 	uint32_t unsettled = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED);
+	bool retired = pdn_any_was_retired();
 
-	if (__builtin_expect(occupied | (unsettled & ~PDN_PENDING_EXPORTS) | flies, 0) &&
+	if (__builtin_expect(occupied | (unsettled & ~PDN_PENDING_EXPORTS) | flies | retired, 0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
-	pdn_address_handed_out(addr, addr + length);
 }
 
 void __attribute__((cold)) pdn_left_to_card(void)

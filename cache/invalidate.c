@@ -22,6 +22,14 @@
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
 
+/* Lock held. 0: no other thread. */
+static uint32_t who_pins_or_unpins(const struct pdn_scope *scope)
+{
+	uint32_t other = pdn_flights_under(scope);
+
+	return other ? other : pdn_dying_under(scope);
+}
+
 /*
  * Other threads may be asking the driver about this memory, or be pinning it, and have been told to
  * give up, or be unpinning it for another reason. The free waits for all of them, so that the
@@ -41,8 +49,7 @@ static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_sco
 		other = pdn_flights_wait_for_answers(scope, deadline);
 		in_time = !other;
 		pdn_lock();
-		while (in_time && ((other = pdn_flights_under(scope)) != 0 ||
-				   (other = pdn_dying_under(scope)) != 0))
+		while (in_time && (other = who_pins_or_unpins(scope)) != 0)
 			in_time = pdn_wait_pending(deadline);
 		pdn_unlock();
 	} while (!in_time && pdn_free_waits_on(other, "pin or unpin"));

@@ -26,7 +26,6 @@
 
 /* A real function, called with the words of its registers. */
 typedef CUresult by_words(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
-#define WORDS(...) ((const uint64_t[PDN_WORDS]){__VA_ARGS__})
 
 /* Relaxed: see where the flags are set, in owners.c and graphs.c. */
 static inline bool is_set(const uint32_t *flag)
@@ -169,37 +168,44 @@ static inline void begin_allocation(struct call *call)
 	call->gated = pdn_allocation_begins();
 }
 
+/* A call that has returned, with all that it takes to make it once more. */
+struct allocating {
+	by_words *real;
+	CUresult result;
+	bool of_addresses;
+	const CUdeviceptr *at;
+	uint64_t length, words[5];
+};
+
 /*
  * A retired address is not let through (cache/retire/handed_out.h): the driver is asked for another
  * one, with the same arguments.
  */
-static void __attribute__((noinline, cold))
-end_allocating_slow(struct call *call, const CUdeviceptr *at, uint64_t length,
-		    const uint64_t words[PDN_WORDS])
+static CUresult __attribute__((noinline, cold)) end_allocating_slow(struct allocating a)
 {
-	struct pdn_aside aside = {.are_reservations = call->row == PDN_CALL_cuMemAddressReserve};
+	struct pdn_aside aside = {.are_reservations = a.of_addresses};
+	const uint64_t *w = a.words;
 
-	while (pdn_retired_again(&aside, out(call, at, sizeof(*at)), length))
-		call->result = ((by_words *)call->real)(words[0], words[1], words[2], words[3],
-							words[4], words[5]);
-	if (call->gated)
-		pdn_allocation_ended();
+	while (pdn_retired_again(&aside, a.result == CUDA_SUCCESS ? *a.at : 0, a.length))
+		a.result = a.real(w[0], w[1], w[2], w[3], w[4], 0);
+	pdn_allocation_ended();
 	pdn_retired_give_back();
+	return a.result;
 }
 
+/* The driver was called with these words. All is in registers as long as nothing is retired. */
 static inline void end_allocating(struct call *call, const CUdeviceptr *at, uint64_t length,
-				  const uint64_t words[PDN_WORDS])
+				  uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
 {
-	if (PDN_UNLIKELY(pdn_any_was_retired()))
-		end_allocating_slow(call, at, length, words);
-}
-
-/* The driver was called with these. */
-static inline void allocated_linear(struct call *call, const CUdeviceptr *at, uint64_t length,
-				    const uint64_t words[PDN_WORDS])
-{
-	end_allocating(call, at, length, words);
-	allocated(call, out(call, at, sizeof(*at)), length);
+	if (PDN_UNLIKELY(call->gated))
+		call->result = end_allocating_slow((struct allocating){
+			.real = (by_words *)call->real,
+			.result = call->result,
+			.of_addresses = call->row == PDN_CALL_cuMemAddressReserve,
+			.at = at,
+			.length = length,
+			.words = {a, b, c, d, e},
+		});
 }
 
 /* The program asks the driver to reserve addresses: these, if it names any. */

@@ -27,28 +27,40 @@ PDN_STARTS static bool is_needed_later(const char *assignment)
 	return *assignment && pdn_config_known && pdn_config_known->trace;
 }
 
-/* As many of them as there is room for. Returns the bytes of all. */
-PDN_STARTS static size_t copy(char *to, size_t room)
+PDN_STARTS static size_t room_for(const char *assignment)
 {
-	size_t used = 0;
+	return is_needed_later(assignment) ? strlen(assignment) + 1 : 0;
+}
 
+PDN_STARTS static size_t room_for_all(void)
+{
+	size_t bytes = 0;
+
+	for (char *const *e = environ; e && *e; e++)
+		bytes += room_for(*e);
+	return bytes;
+}
+
+PDN_STARTS static void copy_all(char *to, size_t room)
+{
 	for (char *const *e = environ; e && *e; e++) {
-		size_t length = is_needed_later(*e) ? strlen(*e) + 1 : 0;
+		size_t length = room_for(*e);
 
-		if (length && used + length <= room)
-			memcpy(to + used, *e, length);
-		used += length;
+		if (!length || length > room)
+			continue;
+		memcpy(to, *e, length);
+		to += length;
+		room -= length;
 	}
-	return used;
 }
 
 PDN_STARTS void pdn_environment_at_load(void)
 {
-	size_t bytes = kept ? 0 : copy(NULL, 0);
+	size_t bytes = kept ? 0 : room_for_all();
 	char *at = bytes ? pdn_map(bytes + 1, PROT_READ | PROT_WRITE) : NULL;
 
 	if (at) {
-		copy(at, bytes);
+		copy_all(at, bytes);
 		kept = at;
 	} else if (!kept) {
 		kept = "";

@@ -117,7 +117,7 @@ static struct pdn_top_page *make_segment(uint64_t start)
 
 	if (segment >= 0)
 		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
-	if (at < 0)
+	if (at <= 0)
 		return NULL;
 	fill_head((struct pdn_top_page *)at, segment, start);
 	return (struct pdn_top_page *)at;

@@ -174,17 +174,32 @@ void pdn_wake_waiters(void)
  */
 #define SLICE_NS   100000000u
 #define NO_TIME_NS 1000000u
+#define RESET_NS   1000000000u
 
 static uint64_t ran_ns, looked_ns;
 
+/*
+ * Since the last look of any thread. One that loses its processor behind its look comes late: the
+ * others have counted its time. If it is far too late, the clock has been set back, as where the
+ * process was restored on another machine.
+ */
+static uint64_t passed_until(uint64_t now)
+{
+	uint64_t before = __atomic_load_n(&looked_ns, __ATOMIC_RELAXED);
+
+	do
+		if (now <= before && before - now < RESET_NS)
+			return 0;
+	while (!__atomic_compare_exchange_n(&looked_ns, &before, now, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED));
+	return now > before ? now - before : 0;
+}
+
 static uint64_t time_run(void)
 {
-	uint64_t now = pdn_sys_clock_monotonic(), before, passed = NO_TIME_NS;
+	uint64_t now = pdn_sys_clock_monotonic();
+	uint64_t passed = now ? passed_until(now) : NO_TIME_NS;
 
-	if (now) {
-		before = __atomic_exchange_n(&looked_ns, now, __ATOMIC_RELAXED);
-		passed = now > before ? now - before : 0;
-	}
 	if (passed > SLICE_NS)
 		passed = SLICE_NS;
 	return __atomic_add_fetch(&ran_ns, passed, __ATOMIC_RELAXED);

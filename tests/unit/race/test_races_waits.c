@@ -21,12 +21,27 @@ static uint64_t clock_ns = S(5000), passes_at_once; /* in a sleep; 0: as long as
 static unsigned sleeps;
 static int ends_with = -ETIMEDOUT;
 
+static uint64_t
+	late_by; /* another thread looks at the clock so much later, but is first to count */
+
+static void another_looks(void)
+{
+	uint64_t now = clock_ns;
+
+	clock_ns += late_by;
+	late_by = 0;
+	pdn_deadline(0);
+	clock_ns = now;
+}
+
 static long tell_the_time(struct timespec *now)
 {
 	if (is_refused)
 		return -EPERM;
 	now->tv_sec = (time_t)(clock_ns / S(1));
 	now->tv_nsec = (long)(clock_ns % S(1));
+	if (late_by)
+		another_looks();
 	return 0;
 }
 
@@ -111,6 +126,21 @@ START_TEST(a_clock_that_goes_back_ends_no_wait)
 }
 END_TEST
 
+START_TEST(no_time_is_counted_twice)
+{
+	uint64_t before;
+
+	is_played = true;
+	before = pdn_deadline(0);
+	clock_ns += MS(10);
+	late_by = MS(50);
+	ck_assert_uint_eq(pdn_deadline(0), before + MS(60));
+	clock_ns += MS(70);
+	ck_assert_uint_eq(pdn_deadline(0), before + MS(80));
+	is_played = false;
+}
+END_TEST
+
 START_TEST(without_a_clock_a_wait_ends_all_the_same)
 {
 	is_refused = true;
@@ -128,6 +158,7 @@ int main(void)
 	tcase_add_test(tc, a_wait_ends_when_something_settles);
 	tcase_add_test(tc, time_in_which_the_process_is_stopped_does_not_count);
 	tcase_add_test(tc, a_clock_that_goes_back_ends_no_wait);
+	tcase_add_test(tc, no_time_is_counted_twice);
 	tcase_add_test(tc, without_a_clock_a_wait_ends_all_the_same);
 	return run_suite(suite);
 }

@@ -52,7 +52,7 @@ void pdn_account_objects(struct pindown_region *region);
 void pdn_account_lost_race(void);
 void pdn_account_left_to_card(void);
 void pdn_account_unprotected(void);
-/* What all of the process has in common has changed: trust.h, retire/retired.h. */
+/* Something of the whole process has changed: whether frees are seen, the retired addresses. */
 void pdn_account_process(void);
 uint64_t pdn_pinned_bytes(void);
 uint64_t pdn_pinned_bytes_of(int device);

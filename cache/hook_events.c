@@ -21,6 +21,7 @@
 #include "cache/replaced.h"
 #include "cache/retire/handed_out.h"
 #include "cache/retire/retired.h"
+#include "cache/retire/turns.h"
 #include "cache/volatile.h"
 #include "cache/windows.h"
 #include "cache/hook_events.h"
@@ -286,7 +287,7 @@ static void PDN_RARE allocated_slow(uint64_t addr, uint64_t end)
 	bool was_volatile;
 
 	PDN_POINT(ALLOC_BEGUN, addr);
-	pdn_address_handed_out(addr, end);
+	pdn_retired_handed_out(addr, end);
 	/*
 	 * Both under one taking of the lock: a pin under way may be of memory that was freed
 	 * unseen, and must not be inserted once hits there are no longer checked.

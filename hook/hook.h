@@ -6,7 +6,8 @@
  * cuda/
  *	entrypoints.def	the table: which calls are watched, and what each means
  *	traced.def	its second part: the calls that are only traced
- *	actions.h	what is done before and after the real call
+ *	actions.h	what is done before and after the real call; addresses.h is its part for
+ *			calls that allocate addresses
  *	wrap.c		the wrappers, made from the table
  *	entries.S	the first instructions of all wrappers, which other libraries may patch
  *	find.c		rows by name; the real functions behind the wrappers

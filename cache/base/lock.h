@@ -73,8 +73,8 @@ void pdn_wake_waiters(void);
 bool pdn_wait_pending(uint64_t deadline);
 
 /*
- * When so many nanoseconds will have passed for a thread that waits, by a clock that stands still
- * while the process is stopped, and while nobody looks at it.
+ * So many nanoseconds from now, for the functions here that wait. Their clock stands still while
+ * the process is stopped, and while no thread looks at it: it measures waits, and tells no time.
  */
 uint64_t pdn_deadline(uint64_t ns);
 

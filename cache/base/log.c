@@ -81,7 +81,7 @@ bool pdn_logging(enum pdn_log_level level)
 	return level <= pdn_config()->log;
 }
 
-/* What descriptor 2 was when the library was loaded. */
+/* Which file was open as standard error, descriptor 2, when the library was loaded. */
 static PDN_AT_LOAD struct {
 	bool is_known; /* not where the library is part of a program, or before its own load */
 	bool was_open;

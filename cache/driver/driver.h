@@ -87,8 +87,8 @@ bool pdn_driver_has_context(void);
 
 /*
  * Reserve [*begin, end), whole blocks of 2 MiB, without memory: the driver hands the addresses out
- * to nobody. No context is needed. If the free range that they are in begins earlier, *begin does
- * then, too. ELSEWHERE: in none of `tries` calls did the driver reserve where it was asked to.
+ * to nobody. No context is needed. If the free range around them begins earlier, it is reserved
+ * from there, and *begin says so. ELSEWHERE: all of `tries` calls got other addresses.
  */
 #define PDN_MOST_TRIES 64
 enum pdn_reserved { PDN_RESERVED, PDN_ELSEWHERE, PDN_REFUSED };

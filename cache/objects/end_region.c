@@ -143,16 +143,17 @@ static uint32_t who_works_on(uint32_t region)
 static void wait_for_others_on(uint32_t region)
 {
 	uint64_t deadline;
-	bool in_time = true;
 	uint32_t other;
+	bool in_time;
 
 	do {
 		deadline = pdn_race_deadline();
+		in_time = true;
 		pdn_lock();
-		while ((other = who_works_on(region)) != 0 && in_time)
+		while (in_time && (other = who_works_on(region)) != 0)
 			in_time = pdn_wait_pending(deadline);
 		pdn_unlock();
-	} while (other && (in_time = pdn_free_waits_on(other, "registration")));
+	} while (!in_time && pdn_free_waits_on(other, "registration"));
 }
 
 /* Lock held. */

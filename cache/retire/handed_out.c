@@ -104,13 +104,10 @@ static bool take_escaped(uint64_t begin, uint64_t end, struct pdn_range *copy)
 	return n;
 }
 
-void __attribute__((cold)) pdn_retired_handed_out(uint64_t begin, uint64_t end)
+void pdn_retired_handed_out(uint64_t begin, uint64_t end)
 {
-	PDN_UNCANCELLED;
-	int saved = errno;
 	struct pdn_range range;
 
 	while (any_is_not_reserved() && take_escaped(begin, end, &range))
 		pdn_range_trace(&range, PDN_RETIRE_ESCAPED, 0);
-	errno = saved;
 }

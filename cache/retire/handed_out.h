@@ -6,9 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/retire/turns.h"
-
-/* What one call of the program's has got at retired addresses, until it has got another one. */
+/*
+ * An allocation's answers at retired addresses. They stay allocated until the driver has answered
+ * with another address, so that it can't give the same ones again.
+ */
 #define PDN_MOST_ASIDE 32
 struct pdn_aside {
 	bool are_reservations; /* of addresses; else memory by cuMemAlloc */
@@ -23,12 +24,7 @@ struct pdn_aside {
  */
 bool pdn_retired_again(struct pdn_aside *aside, uint64_t addr, uint64_t size);
 
-/* Lock not held. The program gets these addresses. One load until the first address is retired. */
+/* Lock not held. The program gets these addresses: those that are retired have escaped. */
 void pdn_retired_handed_out(uint64_t begin, uint64_t end);
-static inline void pdn_address_handed_out(uint64_t begin, uint64_t end)
-{
-	if (pdn_any_was_retired())
-		pdn_retired_handed_out(begin, end);
-}
 
 #endif

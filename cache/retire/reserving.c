@@ -244,7 +244,7 @@ static uint32_t next_watched(struct pdn_range *copy)
 	return n && copy->tries < MOST_TRIES_LATER ? n : 0;
 }
 
-/* What could not be reserved behind an earlier free may be possible now. */
+/* The driver did not reserve this address behind its own free. It may now. */
 static void reserve_watched(uint32_t n, struct pdn_range *range)
 {
 	bool is_wanted;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who is in the driver: allocations, or one free that retires its address. */
+/* Allocations, and frees that retire their address, take turns in the driver. */
 #define _GNU_SOURCE
 #include <errno.h>
 

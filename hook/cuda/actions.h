@@ -14,18 +14,13 @@
 
 #include "cache/base/config.h"
 #include "cache/foreign_dmabufs.h"
-#include "cache/retire/handed_out.h"
-#include "cache/retire/retired.h"
-#include "cache/retire/turns.h"
+#include "hook/cuda/addresses.h"
 #include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
 #include "hook/loader/patches.h"
 
 #define NUMBER(x)  ((uint64_t)(uintptr_t)(x))
 #define POINTER(x) ((void *)(uintptr_t)(x))
-
-/* A real function, called with the words of its registers. */
-typedef CUresult by_words(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 
 /* Relaxed: see where the flags are set, in owners.c and graphs.c. */
 static inline bool is_set(const uint32_t *flag)
@@ -160,60 +155,6 @@ static inline void allocated(const struct call *call, uint64_t addr, uint64_t le
 {
 	if (pdn_succeeded(call))
 		device_memory_begins(addr, length);
-}
-
-/* See pdn_allocation_begins(). */
-static inline void begin_allocation(struct call *call)
-{
-	call->gated = pdn_allocation_begins();
-}
-
-/* A call that has returned, with all that it takes to make it once more. */
-struct allocating {
-	by_words *real;
-	CUresult result;
-	bool of_addresses;
-	const CUdeviceptr *at;
-	uint64_t length, words[5];
-};
-
-/*
- * A retired address is not let through (cache/retire/handed_out.h): the driver is asked for another
- * one, with the same arguments.
- */
-static CUresult __attribute__((noinline, cold)) end_allocating_slow(struct allocating a)
-{
-	struct pdn_aside aside = {.are_reservations = a.of_addresses};
-	const uint64_t *w = a.words;
-
-	while (pdn_retired_again(&aside, a.result == CUDA_SUCCESS ? *a.at : 0, a.length))
-		a.result = a.real(w[0], w[1], w[2], w[3], w[4], 0);
-	pdn_allocation_ended();
-	pdn_retired_give_back();
-	return a.result;
-}
-
-/* The driver was called with these words. All is in registers as long as nothing is retired. */
-static inline void end_allocating(struct call *call, const CUdeviceptr *at, uint64_t length,
-				  uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
-{
-	if (PDN_UNLIKELY(call->gated))
-		call->result = end_allocating_slow((struct allocating){
-			.real = (by_words *)call->real,
-			.result = call->result,
-			.of_addresses = call->row == PDN_CALL_cuMemAddressReserve,
-			.at = at,
-			.length = length,
-			.words = {a, b, c, d, e},
-		});
-}
-
-/* The program asks the driver to reserve addresses: these, if it names any. */
-static inline void wants_addresses(struct call *call, uint64_t addr, uint64_t length)
-{
-	if (addr)
-		pdn_retired_yield(addr, length);
-	begin_allocation(call);
 }
 
 static inline void host_allocated(const struct call *call, uint64_t addr, uint64_t length)

@@ -11,7 +11,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_scale_queues test_index test_fork test_fork_threads test_refused test_limits_memory \
 	test_scale_volatile test_scale_bytes test_refusals
 UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
-UNIT_ASKS := test_races_asks test_races_recheck
+UNIT_ASKS := test_races_asks test_races_recheck test_races_neighbours
 UNIT_RACE := $(UNIT_EDGES) $(UNIT_ASKS) test_races_growth test_races_free test_races_threads \
 	test_races_steps test_races_steps_ends test_races_steps_alloc test_races_order \
 	test_races_order_objects test_races_stress test_races_lock test_races_waits
@@ -74,6 +74,7 @@ $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_OBJECTS) $(UNIT_RACE_OBJECTS)): \
 $(patsubst %,$(B)/unit/%,$(UNIT_CACHE_API)): $(call unit_support,api_test)
 $(patsubst %,$(B)/unit/%,$(UNIT_EDGES)): $(call unit_support,edges_test)
 $(patsubst %,$(B)/unit/%,$(UNIT_ASKS)): $(call unit_support,freer)
+$(B)/unit/test_races_neighbours: ALL_LDFLAGS += -Wl,--wrap=pdn_free_waits_on
 $(patsubst %,$(B)/unit/%,$(UNIT_CANCEL)): $(call unit_support,cancel_test)
 
 # Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those

@@ -15,70 +15,27 @@ bool pdn_is_same_buffer(const struct pdn_attempt *a)
 				  a->what.others) == PDN_TRUE;
 }
 
-/*
- * Another thread is freeing the memory to be pinned. Wait without a flight, or the free would wait
- * for this thread in turn.
- */
-static int PDN_RARE wait_for_free(struct pdn_attempt *a)
+int PDN_RARE pdn_attempt_wait_for_frees(struct pdn_attempt *a)
 {
-	struct pdn_memory memory = pdn_growth_whole(&a->what);
-
 	pdn_flight_end_unlocked(&a->flight);
+	if (pdn_growth_shrinks(&a->growth, false))
+		return PDN_AGAIN;
 	PDN_POINT(PIN_WAITING, a->addr);
 	if (a->flight.nowait)
 		return PINDOWN_ERR_WOULD_WAIT;
-	return pdn_guard_wait(&memory, pdn_race_deadline()) ? PDN_AGAIN : PINDOWN_ERR_TIMED_OUT;
+	return pdn_flight_wait(&a->flight) ? PDN_AGAIN : PINDOWN_ERR_TIMED_OUT;
 }
 
-/*
- * Another thread may be freeing memory in [begin, end), which the driver would be asked about.
- * Without a flight, as above.
- */
-static int PDN_RARE wait_before_asking(struct pdn_attempt *a, uint64_t begin, uint64_t end)
+int PDN_RARE pdn_attempt_reaches_neighbours(struct pdn_attempt *a)
 {
-	pdn_flight_end_unlocked(&a->flight);
-	PDN_POINT(PIN_WAITING, a->addr);
-	if (a->flight.nowait)
-		return PINDOWN_ERR_WOULD_WAIT;
-	a->waits++;
-	return pdn_guard_wait_near(begin, end, pdn_race_deadline()) ? PDN_AGAIN
-								    : PINDOWN_ERR_TIMED_OUT;
-}
-
-int PDN_RARE pdn_attempt_wait_before_asking(struct pdn_attempt *a)
-{
-	return wait_before_asking(a, a->growth.base, a->growth.end);
-}
-
-#define MAX_WAITS 4
-
-/*
- * Some guard is up. What may be there is as a rule a free of other memory: it is waited for a few
- * times, and a get that must not wait takes it for one.
- */
-static bool PDN_RARE must_wait(const struct pdn_attempt *a, uint64_t begin, uint64_t end)
-{
-	enum pdn_nearness near = pdn_guard_near(begin, end);
-
-	return near == PDN_GUARD_THERE ||
-	       (near == PDN_GUARD_MAYBE_THERE && a->waits < MAX_WAITS && !a->flight.nowait);
-}
-
-bool PDN_RARE pdn_attempt_must_wait(const struct pdn_attempt *a)
-{
-	return must_wait(a, a->growth.base, a->growth.end);
-}
-
-int PDN_RARE pdn_attempt_asks_about_neighbours(struct pdn_attempt *a)
-{
+	const struct pdn_memory *memory = &a->flight.memory;
 	uint64_t begin = a->pin.base, end = begin + a->pin.length;
 
-	if (!pdn_flight_reaches_over(&a->flight))
+	if (begin >= memory->base && end <= memory->end)
 		return PINDOWN_OK;
-	pdn_flight_asks(&a->flight, begin, end);
-	if (!pdn_guard_any(pdn_heavy_barrier()) || !must_wait(a, begin, end))
-		return PINDOWN_OK;
-	return wait_before_asking(a, begin, end);
+	if (pdn_flight_reach(&a->flight, begin, end) & PDN_GUARDED)
+		return pdn_attempt_wait_for_frees(a);
+	return PINDOWN_OK;
 }
 
 int PDN_RARE pdn_attempt_narrower(struct pdn_attempt *a)
@@ -104,47 +61,25 @@ int PDN_RARE pdn_attempt_again(struct pdn_attempt *a)
 	return ++a->losses < MAX_LOSSES ? PDN_AGAIN : PINDOWN_ERR_BUSY;
 }
 
-/*
- * With mappings beside the request, up to the wanted size, the driver is asked about memory that
- * the program frees as it likes.
- */
-bool PDN_RARE pdn_attempt_may_ask_wider(struct pdn_attempt *a)
+int PDN_RARE pdn_attempt_asks_wider(struct pdn_attempt *a)
 {
-	uint64_t more = a->growth.size, begin = a->growth.base, end = a->growth.end + more;
+	uint64_t more = a->growth.size ? a->growth.size + 1 : 0, begin = a->growth.base;
 
-	begin = begin > more ? begin - more - 1 : 0;
-	pdn_flight_asks(&a->flight, begin, end);
-	if (!pdn_guard_any(pdn_heavy_barrier()))
-		return true;
-	a->frees_before = true;
-	return pdn_guard_near(begin, end) == PDN_NO_GUARD_NEAR;
+	begin = begin > more ? begin - more : 0;
+	if (pdn_flight_reach(&a->flight, begin, a->growth.end + more) == PDN_UNGUARDED)
+		return PINDOWN_OK;
+	return pdn_attempt_wait_for_frees(a);
 }
 
-/*
- * Frees that began before the flight said what it pins were not compared with that. A free that is
- * still under way has its guard up. A free that is over has changed the buffer id, if it was a free
- * of this memory; else the memory is the one that the driver described, and the next free will be
- * compared with it. In this order: a free that ends between the two looks is seen by the second.
- *
- * PDN_AGAIN, or a result: the flight has ended.
- */
-int PDN_RARE pdn_attempt_look_for_frees(struct pdn_attempt *a)
+int PDN_RARE pdn_attempt_meets_own_free(struct pdn_attempt *a)
 {
-	struct pdn_memory memory = pdn_growth_whole(&a->what);
-	unsigned guarded = pdn_guard_on(&memory);
-
+	if (!(pdn_guard_on(&a->flight.memory) & PDN_GUARDED_BY_SELF))
+		return PINDOWN_OK;
 	/* The request's own memory need not be what ends. */
-	if (guarded != PDN_UNGUARDED && pdn_growth_shrinks(&a->growth, false))
+	if (pdn_growth_shrinks(&a->growth, false))
 		return pdn_attempt_narrower(a);
-	if (guarded & PDN_GUARDED_BY_SELF) {
-		/* A subscriber asks for the memory that is about to end. */
-		pdn_flight_end_unlocked(&a->flight);
-		return PINDOWN_ERR_BUSY;
-	}
-	if (guarded)
-		return wait_for_free(a);
-	PDN_POINT(PIN_UNGUARDED, a->addr);
-	return pdn_is_same_buffer(a) ? PINDOWN_OK : pdn_attempt_again(a);
+	pdn_flight_end_unlocked(&a->flight);
+	return PINDOWN_ERR_BUSY;
 }
 
 /*

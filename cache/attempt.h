@@ -25,7 +25,6 @@ struct pdn_attempt {
 	uint64_t addr, length;
 	struct pdn_growth growth; /* of mapped memory: what is pinned beside the request */
 	struct pdn_flight flight;
-	bool frees_before; /* some began before the flight said what it pins */
 	struct pdn_allocation what;
 	struct pdn_pin pin;
 	uint16_t flags;	  /* PDN_REGION_* */
@@ -33,7 +32,6 @@ struct pdn_attempt {
 	bool narrows;	  /* another one that reaches less far may work */
 	int driver_error;
 	bool was_refused; /* a pin for the request */
-	unsigned waits;	  /* for guards that may be on the memory to be asked about */
 	unsigned losses;
 	unsigned rounds;    /* of all kinds */
 	unsigned refusals;  /* how often the driver has refused memory of a pool */
@@ -56,25 +54,26 @@ static inline uint64_t pdn_page_ceil(uint64_t addr)
 /* Does the driver still describe the same memory at this address? */
 bool pdn_is_same_buffer(const struct pdn_attempt *a);
 
-/* Some guard is up. May it be on memory that the driver would be asked about? Then wait for it. */
-bool pdn_attempt_must_wait(const struct pdn_attempt *a);
-int pdn_attempt_wait_before_asking(struct pdn_attempt *a);
+/*
+ * Another thread is ending some of the memory. Wait without a flight, or the free would wait for
+ * this thread in turn; an attempt that reaches too far is made again with the request alone.
+ */
+int pdn_attempt_wait_for_frees(struct pdn_attempt *a);
+
+/* A subscriber may ask for the memory that this thread is about to end: BUSY. */
+int pdn_attempt_meets_own_free(struct pdn_attempt *a);
 
 /*
- * The memory's own frees have been looked for. From here on, to the end of the flight, frees of
- * what lies beside it in the pin wait, too. PINDOWN_OK; or the flight has ended: PDN_AGAIN, or a
- * result.
+ * What is pinned are whole pages, or a piece of a pool. Where that reaches over the memory, the
+ * driver looks up other allocations as well, whose frees wait from here on.
  */
-int pdn_attempt_asks_about_neighbours(struct pdn_attempt *a);
+int pdn_attempt_reaches_neighbours(struct pdn_attempt *a);
 
 /*
- * With mappings beside the request, up to the wanted size, the driver is asked about memory that
- * the program frees as it likes.
+ * The driver is to be asked about what lies beside the growth's range, up to its size: about
+ * mappings that the program frees as it likes.
  */
-bool pdn_attempt_may_ask_wider(struct pdn_attempt *a);
-
-/* The flight has said what it pins, and some frees began before that. Were they of this memory? */
-int pdn_attempt_look_for_frees(struct pdn_attempt *a);
+int pdn_attempt_asks_wider(struct pdn_attempt *a);
 
 /* Another thread is pinning the same: wait until that has settled. */
 int pdn_attempt_wait_for_company(struct pdn_attempt *a);

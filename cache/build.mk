@@ -12,7 +12,7 @@ LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
 # The library is in every process: where time is no matter, room is. Time matters to hits, frees and
 # pins.
 CACHE_FAST := account budget collect commit dispatch ending evict get ghosts \
-	hook_events in_use index invalidate pin pin_memory probes question queues unlink \
+	hook_events in_use index invalidate pin pin_memory probes queues unlink \
 	unpin base/lock base/barrier driver/driver
 $(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): \
 	ALL_CFLAGS += $(LIB_RARE)

@@ -11,7 +11,6 @@
 #include "cache/race.h"
 #include "cache/region.h"
 #include "cache/unlink.h"
-#include "cache/windows.h"
 
 static void sweep_index(struct pdn_sweep *sweep)
 {
@@ -94,38 +93,6 @@ void pdn_sweep_end(struct pdn_sweep *sweep)
 
 /* ---- by scope ----------------------------------------------------------------------------- */
 
-/* Of the allocation that holds scope->begin: the first region there or behind is its, or none. */
-static void __attribute__((noinline, cold))
-collect_windows(const struct pdn_scope *scope, struct pdn_victims *victims,
-		enum pindown_reason reason)
-{
-	uint64_t at = scope->begin, before = 0;
-	uint32_t number;
-
-	while ((number = pdn_index_next(&at, PDN_ADDRESS_LIMIT)) != 0) {
-		struct pdn_memory memory = pdn_memory_of(&pdn_regions[number]);
-
-		if (!pdn_scope_covers(scope, &memory))
-			return;
-		if (!before) {
-			before = at = memory.base;
-			continue;
-		}
-		pdn_victims_add(victims, number, reason);
-	}
-}
-
-static void collect_at(const struct pdn_scope *scope, struct pdn_victims *victims,
-		       enum pindown_reason reason)
-{
-	uint32_t number = pdn_index_find(scope->begin);
-
-	if (pdn_windows_may_hold(scope->begin))
-		collect_windows(scope, victims, reason);
-	else if (number && pdn_region_holds(&pdn_regions[number], scope->begin, 1))
-		pdn_victims_add(victims, number, reason);
-}
-
 /* The next regions from *at on, which moves behind them: as pdn_index_run(), but 0 is the end. */
 static unsigned next_in_range(uint64_t *at, uint64_t end, uint32_t found[PDN_INDEX_RUN])
 {
@@ -178,8 +145,6 @@ void pdn_collect(const struct pdn_scope *scope, struct pdn_victims *victims,
 {
 	if (scope->kind != PDN_GUARD_RANGE)
 		collect_matching(scope, victims, reason);
-	else if (scope->end <= scope->begin)
-		collect_at(scope, victims, reason);
 	else
 		collect_range(scope->begin, scope->end, victims, reason);
 }

@@ -61,18 +61,19 @@ static bool ask(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 	return false;
 }
 
-/*
- * In a flight, as another thread may free the memory (race.h). One that is just doing so is waited
- * for, but not for long; nor is one that may be of other memory.
- */
+/* In a flight, as another thread may free the memory (race.h): one that does is waited for. */
 static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 {
+	const struct pdn_memory memory = {
+		.base = addr, .end = addr + size, .context = PDN_ANY_CONTEXT};
 	struct pdn_flight flight;
-	bool guarded, found;
+	unsigned guarded;
+	bool waits = true, found;
 
-	pdn_guard_wait_near(addr, addr + size, pdn_deadline(pdn_maybe_wait_ns));
-	guarded = pdn_question_begin(&flight, addr, addr + size) &&
-		  pdn_guard_near(addr, addr + size) == PDN_GUARD_THERE;
+	while ((guarded = pdn_flight_begin(&flight, &memory) & PDN_GUARDED) != 0 && waits) {
+		pdn_flight_end_unlocked(&flight);
+		waits = pdn_flight_wait(&flight);
+	}
 	found = !guarded && ask(addr, size, allocation);
 	pdn_flight_end_unlocked(&flight);
 	return found;
@@ -534,22 +535,17 @@ static void say_outlived(const struct pdn_export *export)
 		once ? " (said once: pindown report names all)" : "");
 }
 
-static uint64_t end_of(const struct pdn_scope *scope)
-{
-	return scope->end > scope->begin ? scope->end : scope->begin + 1;
-}
-
 bool pdn_exports_may_be_in(const struct pdn_scope *scope)
 {
 	return any() && (scope->kind != PDN_GUARD_RANGE ||
-			 pdn_foreign_may_overlap(scope->begin, end_of(scope)));
+			 pdn_foreign_may_overlap(scope->begin, scope->end));
 }
 
 /* Lock held. One whose memory the scope covers, from this record on; 0: none. */
 static uint32_t next_covered(const struct pdn_scope *scope, uint32_t record)
 {
 	if (scope->kind == PDN_GUARD_RANGE)
-		return pdn_foreign_overlapping(scope->begin, end_of(scope));
+		return pdn_foreign_overlapping(scope->begin, scope->end);
 	while ((record = pdn_foreign_after(record)) != 0)
 		if (pdn_scope_covers(scope, &pdn_foreign_at(record)->memory))
 			return record;

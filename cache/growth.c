@@ -217,7 +217,7 @@ bool pdn_growth_wants_more(struct pdn_growth *growth, const struct pdn_allocatio
 	uint64_t has = what->memory.end - what->memory.base, size = 0;
 	struct reached r;
 
-	if (pdn_region_any_window() && growth->reach < PDN_REACH_WINDOW && has_windows(what)) {
+	if (growth->reach < PDN_REACH_WINDOW && has_windows(what)) {
 		growth->granule =
 			__atomic_load_n(granule_of(what->memory.device), __ATOMIC_RELAXED);
 		growth->reach = PDN_REACH_WINDOW;

@@ -23,7 +23,6 @@
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
 #include "cache/volatile.h"
-#include "cache/windows.h"
 #include "cache/hook_events.h"
 
 /*
@@ -49,28 +48,18 @@ static bool is_pending_in(uint64_t begin, uint64_t end)
 	bool flies = pdn_flights_any();
 	uint32_t what = pending();
 
-	return flies || what & ~(PDN_PENDING_EXPORTS | PDN_PENDING_WINDOWS) ||
+	return flies || what & ~PDN_PENDING_EXPORTS ||
 	       (what & PDN_PENDING_EXPORTS && pdn_exports_may_be_in(&scope));
-}
-
-/*
- * Is any region there, for sure? For the allocation that holds `begin` (then that is `end`, too) a
- * window counts, wherever it is, also one that was replaced and has objects.
- */
-static bool may_find(uint64_t begin, uint64_t end)
-{
-	uint64_t at = begin;
-
-	if (begin < end)
-		return pdn_index_next(&at, end);
-	return pdn_index_next(&at, begin + 1) || pdn_windows_may_hold(begin);
 }
 
 static bool nothing_in(uint64_t begin, uint64_t end)
 {
-	uint64_t seq = pdn_index_read_begin();
+	uint64_t seq = pdn_index_read_begin(), at = begin;
 
-	return !is_pending_in(begin, end) && !may_find(begin, end) && pdn_index_unchanged(seq);
+	if (is_pending_in(begin, end))
+		return false;
+	PDN_POINT(FREE_LOOKING, begin);
+	return !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
 }
 
 static bool nothing_at_all(void)
@@ -93,31 +82,6 @@ end_slow(const struct pdn_scope *scope, struct pdn_hint hint, enum pindown_reaso
 }
 
 /*
- * Where the allocation that begins there ends, if a region tells; otherwise `begin`. Then pins of
- * memory behind it need not wait for this free, nor this free for questions about that. Acquire:
- * the record may become another region's, which the index shows. One whose hits are checked, for
- * itself or as all are, may be of memory that has ended already. With windows, what is there now
- * may be an allocation that has some behind the region; they are found by its beginning only.
- */
-static uint64_t known_end(uint64_t begin, struct pdn_hint hint)
-{
-	const struct pindown_region *region = &pdn_regions[hint.number];
-	uint64_t base, end;
-	unsigned state, flags;
-
-	if (!hint.number)
-		return begin;
-	base = __atomic_load_n(&region->base, __ATOMIC_ACQUIRE);
-	end = __atomic_load_n(&region->end, __ATOMIC_ACQUIRE);
-	state = __atomic_load_n(&pdn_briefs[hint.number].state, __ATOMIC_ACQUIRE);
-	flags = __atomic_load_n(&region->flags, __ATOMIC_ACQUIRE);
-	if (base != begin || state != PDN_LIVE || flags & PDN_REGION_CHECKED ||
-	    pdn_region_any_window())
-		return begin;
-	return pdn_index_unchanged(hint.seq) ? end : begin;
-}
-
-/*
  * Why a range ends, and a bit for the calls after which its address may be retired: these functions
  * have registers for no more arguments.
  */
@@ -129,17 +93,18 @@ static bool may_retire(uint64_t begin, unsigned why)
 	return why & FREED_BY_CU_MEM_FREE && pdn_any_object_ever() && pdn_retire_possible(begin);
 }
 
-/* The index has had `hint` at `begin`. */
+static uint64_t end_behind(uint64_t addr, uint64_t length)
+{
+	return addr + length < addr ? UINT64_MAX : addr + length;
+}
+
+/* Regions may be in [begin, end), or flights touch it. `hint`: of its beginning. */
 static pdn_guard __attribute__((noinline))
 end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why, pdn_guard guard)
 {
 	/* The deepest guards of a thread do not say what is freed, nor do recordless ones. */
 	bool retires = guard < PDN_GUARDS && may_retire(begin, why);
 
-	if (begin == end) {
-		end = known_end(begin, hint);
-		pdn_guard_reaches(guard, end);
-	}
 	end_slow(
 		&(struct pdn_scope){
 			.kind = PDN_GUARD_RANGE, .begin = begin, .end = end, .retires = retires},
@@ -149,75 +114,78 @@ end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why,
 	return guard;
 }
 
-/* The same, where nobody has looked at the index, or it has changed since. */
+/*
+ * The guard is up. A region at the beginning is the usual case of what is there. Objects on a
+ * region that was replaced by another one do not depend on the index.
+ */
 static pdn_guard __attribute__((noinline))
-end_range_anew(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
+end_guarded(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
 {
-	return end_range_slow(begin, end, pdn_index_hint(begin), why, guard);
-}
+	struct pdn_hint hint = pdn_index_hint(begin);
 
-/* The index has this in the page, which need not hold addr. */
-static pdn_guard __attribute__((noinline))
-end_if_found(uint64_t addr, uint32_t found, uint64_t seq, unsigned why, pdn_guard guard)
-{
-	uint32_t number = pdn_index_choose(found, addr);
-	struct pdn_hint hint = {.seq = seq, .number = found & PDN_SHARED_TAG ? 0 : found};
-
-	if ((number && pdn_region_holds(&pdn_regions[number], addr, 1)) ||
-	    !pdn_index_unchanged(seq))
-		return end_range_slow(addr, addr, hint, why, guard);
+	if ((hint.number && pdn_region_overlaps(&pdn_regions[hint.number], begin, end)) ||
+	    pdn_awaits_reuse() || !nothing_in(begin, end))
+		return end_range_slow(begin, end, hint, why, guard);
 	return guard;
 }
 
-/* Something may be pending: is it, or any region, in [begin, end)? */
 static pdn_guard __attribute__((noinline))
-end_if_any(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
+end_range(uint64_t begin, uint64_t end, uint64_t guarded_end, unsigned why)
 {
-	return nothing_in(begin, end) ? guard : end_range_anew(begin, end, why, guard);
-}
-
-static pdn_guard __attribute__((noinline))
-end_otherwise(uint64_t addr, uint64_t length, unsigned why)
-{
-	uint64_t end = addr + length < addr ? ~0ull : addr + length;
-	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = end};
+	const struct pdn_scope scope = {
+		.kind = PDN_GUARD_RANGE, .begin = begin, .end = guarded_end};
 	pdn_guard guard = pdn_guard_up(&scope);
 
-	PDN_POINT(FREE_GUARDED, addr);
-	/* Objects on a region that was replaced by another one do not depend on the index. */
-	if (pdn_awaits_reuse())
-		return end_range_anew(addr, end, why, guard);
-	return end_if_any(addr, end, why, guard);
+	PDN_POINT(FREE_GUARDED, begin);
+	return end_guarded(begin, end, why, guard);
+}
+
+/*
+ * How far the memory reaches is asked first, while it is this thread's alone. Where the driver does
+ * not say, it has described the memory to nobody, and no region is there.
+ */
+static pdn_guard __attribute__((noinline)) end_holder_exactly(uint64_t addr, unsigned why)
+{
+	uint64_t begin, end;
+
+	if (!pdn_driver_extent(addr, &begin, &end))
+		return end_range(addr, end_behind(addr, 1), PDN_REACH_UNKNOWN, why);
+	return end_range(begin, end, end, why);
+}
+
+/* The same, for a guard that was put up when no flight had begun. */
+static pdn_guard __attribute__((noinline))
+end_holder_late(uint64_t addr, unsigned why, pdn_guard guard)
+{
+	uint64_t begin, end;
+
+	if (!pdn_driver_extent(addr, &begin, &end))
+		return end_guarded(addr, end_behind(addr, 1), why, guard);
+	pdn_guard_reaches(guard, end);
+	return end_guarded(begin, end, why, guard);
 }
 
 /* All calls are tail calls: the compiler has no registers to save for them. */
 static inline pdn_guard end_holder_of(uint64_t addr, unsigned why)
 {
 	struct pdn_thread *self = pdn_self_tls;
-	uint64_t seq;
-	uint32_t found;
 	pdn_guard guard;
 
-	if (!pdn_guard_has_slot(self))
-		return end_otherwise(addr, 0, why);
-	guard = pdn_guard_fill(self, PDN_GUARD_RANGE, addr, addr, 0);
+	if (pdn_frees_ask() || !pdn_guard_has_slot(self))
+		return end_holder_exactly(addr, why);
+	guard = pdn_guard_fill(self, PDN_GUARD_RANGE, addr, PDN_REACH_UNKNOWN, 0);
 	PDN_POINT(FREE_GUARDED, addr);
-	seq = pdn_index_read_begin();
-	if (__builtin_expect(any_pending(), 0))
-		return end_if_any(addr, addr, why, guard);
-	PDN_POINT(FREE_LOOKING, addr);
-	found = pdn_index_peek(addr);
-	if (found)
-		return end_if_found(addr, found, seq, why, guard);
-	if (__builtin_expect(!pdn_index_unchanged(seq), 0))
-		return end_range_anew(addr, addr, why, guard);
+	if (__builtin_expect(!nothing_at_all(), 0))
+		return end_holder_late(addr, why, guard);
 	return guard;
 }
 
 pdn_guard pdn_end_range(uint64_t addr, uint64_t length)
 {
+	uint64_t end = end_behind(addr, length);
+
 	if (length)
-		return end_otherwise(addr, length, PINDOWN_REASON_FREED);
+		return end_range(addr, end, end, PINDOWN_REASON_FREED);
 	return end_holder_of(addr, PINDOWN_REASON_FREED);
 }
 
@@ -293,7 +261,7 @@ static void PDN_RARE allocated_slow(uint64_t addr, uint64_t end)
 	 * unseen, and must not be inserted once hits there are no longer checked.
 	 */
 	pdn_lock();
-	pdn_flights_mark_known_lost(&scope);
+	pdn_flights_mark_lost(&scope);
 	was_volatile = pdn_volatile_forget(addr, end);
 	pdn_unlock();
 	PDN_POINT(ALLOC_FORGOTTEN, addr);

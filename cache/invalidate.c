@@ -46,8 +46,7 @@ static void __attribute__((noinline, cold)) wait_for_others(const struct pdn_sco
 	PDN_POINT(END_WAITING, scope->begin);
 	do {
 		deadline = pdn_race_deadline();
-		other = pdn_flights_wait_for_answers(scope, deadline);
-		in_time = !other;
+		in_time = true;
 		pdn_lock();
 		while (in_time && (other = who_pins_or_unpins(scope)) != 0)
 			in_time = pdn_wait_pending(deadline);
@@ -95,9 +94,7 @@ static inline bool is_all(uint32_t number, const struct pdn_scope *scope)
 {
 	const struct pindown_region *region = &pdn_regions[number];
 
-	if (scope->end > scope->begin)
-		return pdn_region_holds(region, scope->begin, scope->end - scope->begin);
-	return pdn_region_holds(region, scope->begin, 1) && !pdn_region_any_window();
+	return pdn_region_holds(region, scope->begin, scope->end - scope->begin);
 }
 
 /*
@@ -163,9 +160,10 @@ int pdn_end_scope(const struct pdn_scope *scope, struct pdn_hint hint, enum pind
 PDN_EXPORT int pindown_invalidate(uint64_t addr, size_t length)
 {
 	PDN_CANCELLED_LATER;
-	struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = addr + length};
+	uint64_t end = addr + (length ? length : addr != UINT64_MAX);
+	struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = addr, .end = end};
 
-	if (addr + length < addr)
+	if (end < addr)
 		return PINDOWN_ERR_INVALID;
 	return pdn_end_scope(&scope, pdn_index_hint(addr), PINDOWN_REASON_FLUSHED);
 }

@@ -11,6 +11,7 @@
 #include "cache/ending.h"
 #include "cache/kept.h"
 #include "cache/objects/object.h"
+#include "cache/probes.h"
 #include "cache/region.h"
 #include "cache/unpin.h"
 
@@ -59,6 +60,7 @@ void __attribute__((noinline, cold)) pdn_let_go(struct pdn_victims *victims, uin
 	bool last;
 
 	PDN_POINT(END_LETTING_GO, pdn_region_base_now(number));
+	pdn_comparisons_pass(number);
 	pdn_lock();
 	if (pdn_region_is_abandoned(
 		    number)) { /* a signal handler has forked, and this is the child */

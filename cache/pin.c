@@ -61,7 +61,6 @@ static int ask_driver(struct pdn_attempt *a)
 {
 	int result = pdn_growth_describe(&a->growth, &a->what, &a->driver_error);
 
-	pdn_flight_has_asked(&a->flight);
 	PDN_POINT(PIN_DESCRIBED, a->addr);
 	return result;
 }
@@ -96,12 +95,11 @@ static struct pdn_pin pin_of(const struct pdn_allocation *what)
 
 /*
  * The flight now says what it pins. Another thread may have pinned the same since the first look,
- * or be about to. Or there are regions that the pin has to take in: then the flight does not say so
- * yet, and a free that begins meanwhile leaves its mark, as before the first question to the driver
- * (race.h).
+ * or be about to. Or there are regions that the pin has to take in: then the driver is asked again.
  */
 static int announce(struct pdn_attempt *a, const struct pdn_backend *backend)
 {
+	struct pdn_memory whole;
 	int result = PINDOWN_OK;
 
 	a->pin = pin_of(&a->what);
@@ -114,9 +112,8 @@ static int announce(struct pdn_attempt *a, const struct pdn_backend *backend)
 		pdn_unlock();
 		return PDN_WIDER;
 	}
-	a->flight.memory = pdn_growth_whole(&a->what);
-	a->flight.known = true;
-	a->frees_before |= a->flight.disturbed;
+	whole = pdn_growth_whole(&a->what);
+	pdn_flight_is_of(&a->flight, &whole);
 	a->flight.pin = &a->pin;
 	if (!a->region) {
 		if (!pdn_flight_is_alone(&a->flight) && pdn_flight_is_duplicate(&a->flight))
@@ -207,11 +204,14 @@ static bool PDN_RARE is_good(struct pdn_attempt *a)
 
 static int pin_attempt(struct pdn_attempt *a)
 {
+	const struct pdn_memory request = {
+		.base = a->growth.base, .end = a->growth.end, .context = PDN_ANY_CONTEXT};
+	unsigned guarded = pdn_flight_begin(&a->flight, &request);
 	const struct pdn_backend *backend = NULL;
 	int result;
 
-	if (a->frees_before && pdn_attempt_must_wait(a))
-		return pdn_attempt_wait_before_asking(a);
+	if (guarded & PDN_GUARDED)
+		return pdn_attempt_wait_for_frees(a);
 	for (;;) {
 		result = ask_driver(a);
 		if (result == PINDOWN_OK) {
@@ -221,10 +221,9 @@ static int pin_attempt(struct pdn_attempt *a)
 		}
 		if (result != PDN_WIDER)
 			break;
-		if (!pdn_attempt_may_ask_wider(a))
-			return pdn_growth_shrinks(&a->growth, false)
-				       ? pdn_attempt_narrower(a)
-				       : pdn_attempt_wait_before_asking(a);
+		result = pdn_attempt_asks_wider(a);
+		if (result != PINDOWN_OK)
+			return result;
 	}
 	if (result == PDN_AGAIN)
 		return pdn_attempt_wait_for_company(a);
@@ -241,12 +240,9 @@ static int pin_attempt(struct pdn_attempt *a)
 		pdn_flight_end_unlocked(&a->flight);
 		return PINDOWN_ERR_NO_BACKEND;
 	}
-	if (a->frees_before) {
-		result = pdn_attempt_look_for_frees(a);
-		if (result != PINDOWN_OK)
-			return result;
-	}
-	result = pdn_attempt_asks_about_neighbours(a);
+	result = guarded ? pdn_attempt_meets_own_free(a) : PINDOWN_OK;
+	if (result == PINDOWN_OK)
+		result = pdn_attempt_reaches_neighbours(a);
 	if (result != PINDOWN_OK)
 		return result;
 	result = pin_and_commit(a, backend);
@@ -291,7 +287,6 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.flight.nowait = flags & PINDOWN_GET_NOWAIT;
 	a.losses = a.rounds = a.refusals = a.memories = 0;
 	a.was_refused = false;
-	a.waits = 0;
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
@@ -300,7 +295,6 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 		a.region = NULL;
 		a.has_evicted = a.narrows = false;
 		pdn_growth_begin(&a.growth);
-		a.frees_before = pdn_question_begin(&a.flight, a.growth.base, a.growth.end);
 		result = pin_attempt(&a);
 		if (result == PINDOWN_ERR_NO_MEMORY)
 			result = free_memory(&a);

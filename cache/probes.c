@@ -41,3 +41,29 @@ void __attribute__((noinline)) pdn_probes_of_others_pass(void)
 		pdn_wait_for_reader(t, number);
 	}
 }
+
+static uint32_t who_compares(uint32_t number)
+{
+	struct pdn_walk walk = PDN_WALK;
+	const struct pdn_thread *t;
+
+	while ((t = pdn_walk_next(&walk)))
+		if (__atomic_load_n(&t->comparing, __ATOMIC_ACQUIRE) == number && t != pdn_self_tls)
+			return t->tid;
+	return 0;
+}
+
+/* An answer takes less than a microsecond as a rule, and its thread wakes nobody. */
+void __attribute__((cold)) pdn_comparisons_pass(uint32_t number)
+{
+	struct pdn_backoff rest = {0};
+	uint64_t deadline;
+	uint32_t other;
+
+	do {
+		deadline = pdn_race_deadline();
+		while ((other = who_compares(number)) != 0 && pdn_process_is_known() &&
+		       pdn_deadline(0) < deadline)
+			pdn_backoff(&rest);
+	} while (other && pdn_process_is_known() && pdn_free_waits_on(other, "comparison"));
+}

@@ -29,4 +29,10 @@ static inline void pdn_probes_pass(bool alone)
 		pdn_probes_of_others_pass();
 }
 
+/*
+ * Lock not held. The region is live no longer, and a heavy barrier has followed. Wait until no
+ * other thread compares it with the driver (trust.h), or a free gives up waiting.
+ */
+void pdn_comparisons_pass(uint32_t number);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Guards and flights: frees and pins that meet. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stddef.h>
 
 #include "cache/base/barrier.h"
@@ -31,8 +32,6 @@ bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *me
 	case PDN_GUARD_NONE:
 		return false;
 	case PDN_GUARD_RANGE:
-		if (scope->end <= scope->begin) /* the allocation that holds begin */
-			return memory->base <= scope->begin && scope->begin < memory->end;
 		return memory->base < scope->end && scope->begin < memory->end;
 	case PDN_GUARD_CONTEXT:
 		return memory->context && memory->context == scope->context;
@@ -107,16 +106,17 @@ void __attribute__((noinline)) pdn_ended(pdn_guard guard)
 }
 
 /*
- * The kind was loaded before, with acquire: pairs with pdn_guard_fill(), which stores it last. If
- * the slot has been reused meanwhile, this is a mixture; then the first guard went down, which the
- * buffer ids show, and the other came up when our flight could be seen already.
+ * The kind is loaded first, with acquire: pairs with pdn_guard_fill(), which stores it last. If the
+ * slot is reused meanwhile, this is a mixture; then the first guard went down, so that the driver's
+ * free is over, and the other came up when our flight could be seen already.
  */
 static struct pdn_scope scope_of(const struct pdn_guard_slot *slot)
 {
+	enum pdn_guard_kind kind = __atomic_load_n(&slot->kind, __ATOMIC_SEQ_CST);
 	uint64_t begin = __atomic_load_n(&slot->begin, __ATOMIC_RELAXED);
 
 	return (struct pdn_scope){
-		.kind = __atomic_load_n(&slot->kind, __ATOMIC_SEQ_CST),
+		.kind = kind,
 		.begin = begin,
 		.end = __atomic_load_n(&slot->end, __ATOMIC_RELAXED),
 		.device = __atomic_load_n(&slot->device, __ATOMIC_RELAXED),
@@ -131,12 +131,10 @@ static struct pdn_scope scope_of(const struct pdn_guard_slot *slot)
 static bool thread_guards(const struct pdn_thread *thread, const struct pdn_memory *memory)
 {
 	for (unsigned i = 0; i < PDN_GUARDS; i++) {
-		const struct pdn_guard_slot *slot = &thread->guards[i];
-		struct pdn_scope scope;
+		struct pdn_scope scope = scope_of(&thread->guards[i]);
 
-		if (__atomic_load_n(&slot->kind, __ATOMIC_SEQ_CST) == PDN_GUARD_NONE)
+		if (scope.kind == PDN_GUARD_NONE)
 			return false;
-		scope = scope_of(slot);
 		if (pdn_scope_covers(&scope, memory))
 			return true;
 	}
@@ -156,118 +154,23 @@ unsigned __attribute__((cold)) pdn_guard_on(const struct pdn_memory *memory)
 	return found;
 }
 
-/* A thread's first slot is up as long as any of them. */
-static bool guards_any(const struct pdn_thread *thread)
-{
-	return __atomic_load_n(&thread->guards[0].kind, __ATOMIC_SEQ_CST) != PDN_GUARD_NONE;
-}
-
-static bool __attribute__((noinline)) any_guards_any(void)
-{
-	struct pdn_walk walk = PDN_WALK;
-	const struct pdn_thread *t;
-
-	while ((t = pdn_walk_next_that_frees(&walk)))
-		if (guards_any(t))
-			return true;
-	return false;
-}
-
-bool pdn_guard_any(bool alone)
-{
-	const struct pdn_thread *self = pdn_self_tls;
-
-	if (recordless_now())
-		return true;
-	return alone && self ? guards_any(self) : any_guards_any();
-}
-
 /*
  * A guard's owner wakes nobody when it takes it down: that would put a wake-up on the path of every
  * free. So this side looks again and again, sleeping longer each time.
  */
-bool pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline)
+bool __attribute__((cold)) pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline)
 {
 	struct pdn_backoff rest = {0};
 	bool in_time = true;
 
 	pdn_thread_set_waits(true);
-	while (in_time && pdn_guard_on(memory) == PDN_GUARDED) {
+	while (in_time && pdn_guard_on(memory) & PDN_GUARDED) {
 		in_time = pdn_deadline(0) < deadline;
 		if (in_time)
 			pdn_backoff(&rest);
 	}
 	pdn_thread_set_waits(false);
 	return in_time;
-}
-
-/* Might the scope's end be the end of memory in [begin, end)? */
-static enum pdn_nearness nearness_of(const struct pdn_scope *scope, uint64_t begin, uint64_t end)
-{
-	if (scope->kind == PDN_GUARD_NONE)
-		return PDN_NO_GUARD_NEAR;
-	if (scope->kind != PDN_GUARD_RANGE)
-		return PDN_GUARD_MAYBE_THERE;
-	if (scope->begin >= end)
-		return PDN_NO_GUARD_NEAR;
-	if (scope->begin >= begin || scope->end > begin)
-		return PDN_GUARD_THERE;
-	return scope->end <= scope->begin ? PDN_GUARD_MAYBE_THERE : PDN_NO_GUARD_NEAR;
-}
-
-/* As thread_guards(). */
-static enum pdn_nearness thread_guards_near(const struct pdn_thread *thread, uint64_t begin,
-					    uint64_t end)
-{
-	enum pdn_nearness nearest = PDN_NO_GUARD_NEAR;
-
-	for (unsigned i = 0; i < PDN_GUARDS; i++) {
-		struct pdn_scope scope = scope_of(&thread->guards[i]);
-		enum pdn_nearness near = nearness_of(&scope, begin, end);
-
-		if (scope.kind == PDN_GUARD_NONE)
-			break;
-		if (near > nearest)
-			nearest = near;
-	}
-	return nearest;
-}
-
-/* This thread's own are of a call that has not reached the driver yet, or has left it. */
-enum pdn_nearness __attribute__((cold)) pdn_guard_near(uint64_t begin, uint64_t end)
-{
-	const struct pdn_thread *self = pdn_self();
-	enum pdn_nearness nearest = recordless_now() ? PDN_GUARD_MAYBE_THERE : PDN_NO_GUARD_NEAR;
-	struct pdn_walk walk = PDN_WALK;
-	const struct pdn_thread *t;
-
-	while ((t = pdn_walk_next_that_frees(&walk))) {
-		enum pdn_nearness near =
-			t == self ? PDN_NO_GUARD_NEAR : thread_guards_near(t, begin, end);
-
-		if (near > nearest)
-			nearest = near;
-	}
-	return nearest;
-}
-
-uint64_t pdn_maybe_wait_ns = 100000;
-
-bool __attribute__((cold)) pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline)
-{
-	uint64_t maybe_until = pdn_deadline(pdn_maybe_wait_ns), now = 0;
-	struct pdn_backoff rest = {0};
-	enum pdn_nearness near;
-
-	pdn_thread_set_waits(true);
-	while ((near = pdn_guard_near(begin, end)) != PDN_NO_GUARD_NEAR) {
-		now = pdn_deadline(0);
-		if (now >= (near == PDN_GUARD_THERE ? deadline : maybe_until))
-			break;
-		pdn_backoff(&rest);
-	}
-	pdn_thread_set_waits(false);
-	return near != PDN_GUARD_THERE;
 }
 
 /* ---- flights ----------------------------------------------------------------------------- */
@@ -283,34 +186,91 @@ static struct pdn_flight *latest(void)
 	return __atomic_load_n(&pdn_flights, __ATOMIC_ACQUIRE);
 }
 
-/* Relaxed: what they are before and behind is ordered by the barriers, and by the lock. */
-void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end)
-{
-	__atomic_store_n(&flight->asks_begin, begin, __ATOMIC_RELAXED);
-	__atomic_store_n(&flight->asks_end, end, __ATOMIC_RELAXED);
-}
-
-/* Release: a free that sees this goes to the driver after the answer. */
-void pdn_flight_has_asked(struct pdn_flight *flight)
-{
-	__atomic_store_n(&flight->asks_end, 0, __ATOMIC_RELEASE);
-}
+bool pdn_any_flight_ever;
 
 /*
  * Sequentially consistent: frees look for it when their guard is up. A child that is forked
  * meanwhile finds a list that is whole.
  */
-void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end)
+void pdn_flight_add(struct pdn_flight *flight, const struct pdn_memory *memory)
 {
-	pdn_flight_asks(flight, begin, end);
-	flight->known = flight->disturbed = flight->lost = false;
+	flight->memory = *memory;
+	flight->reach_begin = memory->base;
+	flight->reach_end = memory->end;
+	flight->lost = false;
 	flight->reserved = 0;
 	flight->tid = pdn_my_tid();
 	flight->pin = NULL;
+	__atomic_store_n(&pdn_any_flight_ever, true, __ATOMIC_RELAXED);
 	flight->next = __atomic_load_n(&pdn_flights, __ATOMIC_RELAXED);
 	while (!__atomic_compare_exchange_n(&pdn_flights, &flight->next, flight, true,
 					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		;
+}
+
+unsigned pdn_flight_begin(struct pdn_flight *flight, const struct pdn_memory *memory)
+{
+	pdn_flight_add(flight, memory);
+	PDN_POINT(QUESTION_BEGUN, memory->base);
+	/*
+	 * Not earlier: which barriers there are is found out when the first thread gets its record,
+	 * as this one has by now.
+	 */
+	if (!pdn_barrier_is_registered())
+		pdn_barrier_register();
+	/* Pairs with pdn_guard_up()'s publish. */
+	pdn_heavy_barrier_after_change();
+	pdn_barrier_report();
+	return pdn_guard_on(memory);
+}
+
+static struct pdn_memory reach_of(const struct pdn_flight *flight)
+{
+	struct pdn_memory reach = flight->memory;
+
+	reach.base = flight->reach_begin;
+	reach.end = flight->reach_end;
+	return reach;
+}
+
+unsigned __attribute__((cold))
+pdn_flight_reach(struct pdn_flight *flight, uint64_t begin, uint64_t end)
+{
+	struct pdn_memory reach;
+
+	pdn_lock();
+	flight->reach_begin = begin < flight->reach_begin ? begin : flight->reach_begin;
+	flight->reach_end = end > flight->reach_end ? end : flight->reach_end;
+	reach = reach_of(flight);
+	pdn_unlock();
+	pdn_heavy_barrier();
+	return pdn_guard_on(&reach);
+}
+
+void pdn_flight_is_of(struct pdn_flight *flight, const struct pdn_memory *memory)
+{
+	flight->memory = *memory;
+}
+
+bool pdn_flight_wait(const struct pdn_flight *flight)
+{
+	const struct pdn_memory reach = reach_of(flight);
+
+	return pdn_guard_wait(&reach, pdn_race_deadline());
+}
+
+enum pdn_truth __attribute__((cold))
+pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id, uint64_t others)
+{
+	enum pdn_truth answer = PDN_UNKNOWN;
+	struct pdn_flight flight;
+	int saved = errno;
+
+	if (!(pdn_flight_begin(&flight, memory) & PDN_GUARDED))
+		answer = pdn_driver_compare(memory->base, memory->end, buffer_id, others);
+	pdn_flight_end_unlocked(&flight);
+	errno = saved;
+	return answer;
 }
 
 /*
@@ -348,56 +308,25 @@ void pdn_flight_end_unlocked(struct pdn_flight *flight)
 	pdn_unlock();
 }
 
-bool pdn_flight_reaches_over(const struct pdn_flight *flight)
-{
-	const struct pdn_pin *pin = flight->pin;
-
-	return pin->base < flight->memory.base || pin->base + pin->length > flight->memory.end;
-}
-
-static bool pins(const struct pdn_flight *flight, const struct pdn_scope *scope)
-{
-	return flight->known && pdn_scope_covers(scope, &flight->memory);
-}
-
 /* Its owner may look at it without the lock, too (pdn_flight_lost()). */
 static void set_lost(struct pdn_flight *flight)
 {
 	__atomic_store_n(&flight->lost, true, __ATOMIC_RELAXED);
 }
 
-/* Acquire: pairs with pdn_flight_has_asked(). */
-static bool asks_about(const struct pdn_flight *flight, const struct pdn_scope *scope)
+static bool touches(const struct pdn_flight *flight, const struct pdn_scope *scope)
 {
-	uint64_t end = __atomic_load_n(&flight->asks_end, __ATOMIC_ACQUIRE);
-	uint64_t begin = __atomic_load_n(&flight->asks_begin, __ATOMIC_RELAXED);
+	const struct pdn_memory reach = reach_of(flight);
 
-	return end && nearness_of(scope, begin, end) != PDN_NO_GUARD_NEAR;
+	return pdn_scope_covers(scope, &reach);
 }
 
 bool pdn_flights_mark_lost(const struct pdn_scope *scope)
 {
-	uint32_t me = pdn_my_tid();
-	bool others = false;
-
-	for (struct pdn_flight *f = latest(); f; f = f->next) {
-		bool asks = asks_about(f, scope);
-
-		f->disturbed |= !f->known || asks;
-		if (pins(f, scope)) {
-			set_lost(f);
-			others |= f->tid != me;
-		}
-		others |= f->tid != me && asks;
-	}
-	return others;
-}
-
-void pdn_flights_mark_known_lost(const struct pdn_scope *scope)
-{
 	for (struct pdn_flight *f = latest(); f; f = f->next)
-		if (pins(f, scope))
+		if (f->pin ? pdn_scope_covers(scope, &f->memory) : touches(f, scope))
 			set_lost(f);
+	return pdn_flights_under(scope) != 0;
 }
 
 uint32_t pdn_flights_under(const struct pdn_scope *scope)
@@ -405,46 +334,9 @@ uint32_t pdn_flights_under(const struct pdn_scope *scope)
 	uint32_t me = pdn_my_tid();
 
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
-		if (f->lost && f->tid != me && pins(f, scope))
+		if (f->tid != me && touches(f, scope))
 			return f->tid;
 	return 0;
-}
-
-/*
- * Only questions that began before some free looked for them. The others have seen this guard, and
- * wait for it or take it for one of other memory. They may come without end.
- */
-static uint32_t who_asks_about(const struct pdn_scope *scope)
-{
-	uint32_t me = pdn_my_tid();
-
-	for (const struct pdn_flight *f = latest(); f; f = f->next)
-		if (f->disturbed && f->tid != me && asks_about(f, scope))
-			return f->tid;
-	return 0;
-}
-
-/*
- * An answer takes less than a microsecond as a rule, and its thread wakes nobody: that would cost
- * each pin a look for waiters.
- */
-uint32_t __attribute__((cold))
-pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline)
-{
-	struct pdn_backoff rest = {0};
-	uint32_t asks;
-
-	pdn_thread_set_waits(true);
-	for (;;) {
-		pdn_lock();
-		asks = who_asks_about(scope);
-		pdn_unlock();
-		if (!asks || pdn_deadline(0) >= deadline)
-			break;
-		pdn_backoff(&rest);
-	}
-	pdn_thread_set_waits(false);
-	return asks;
 }
 
 /* Windows of one allocation have the same memory. */
@@ -456,7 +348,7 @@ static bool pins_overlap(const struct pdn_pin *a, const struct pdn_pin *b)
 bool pdn_flight_is_duplicate(const struct pdn_flight *flight)
 {
 	for (const struct pdn_flight *f = latest(); f; f = f->next)
-		if (f != flight && f->known && f->tid != flight->tid &&
+		if (f != flight && f->pin && f->tid != flight->tid &&
 		    f->memory.base < flight->memory.end && flight->memory.base < f->memory.end &&
 		    pins_overlap(f->pin, flight->pin))
 			return true;

@@ -1,34 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Guards and flights: how a free and a pin of the same memory, in two threads, come out right.
+ * Guards and flights: how a free and a pin of the same memory, in two threads, come out right, and
+ * how libcuda is never asked about memory that it is just freeing, where it may crash.
  *
- * A thread that frees puts up a guard in its own record before it looks for regions, and takes it
- * down after the driver's free. A thread that pins adds a flight to the list before it asks the
- * driver about the memory, and the flight says what it pins, under the lock, before that is pinned.
- * The guard is a plain store, the flight is followed by a heavy barrier (base/barrier.h), so that
- * one of the two sees the other: the free sees the flight and takes the lock, or the pin sees the
- * guard behind the barrier.
+ * A thread that frees puts up a guard in its own record, which says what it frees, and takes it
+ * down after the driver's free. A thread that asks the driver about memory, or pins it, adds a
+ * flight to the list first, which says what the driver will touch. The guard is a plain store, the
+ * flight is followed by a heavy barrier (base/barrier.h), so that one of the two sees the other:
  *
- *	- A free that takes the lock when the flight says what it pins compares that with what it
- *	  ends. If it is the same it marks the flight lost: the new pin is unpinned again before the
- *	  free continues.
- *	- All other frees began before the flight said so. They don't wait for it, and leave a
- *	  mark where they see it. If there is such a mark, or any guard was up behind the barrier,
- *	  the pin looks for a guard on its memory. If one is up it waits until it is down, and asks
- *	  the driver again.
- *	- Or that free has ended by then, and the buffer id, read behind that look, tells whether
- *	  the memory is still the same. After a free of other memory it is; such a free costs a pin
- *	  no more than the two looks.
+ *	- The thread with the flight sees the guard: it asks nothing. It ends the flight, waits
+ *	  until the guard is down, and begins again; or leaves the question out.
+ *	- The free sees the flight, under the lock: it marks a pin of what it frees as lost, so that
+ *	  it is undone, and waits until the flight has ended before it goes to the driver.
  *
- * After the pin the id is read in any case, for memory that is freed unseen.
+ * So nothing that a flight names is in a free while the flight lasts. Memory that is freed unseen
+ * is found by its buffer id, which is read after each pin.
  *
- * libcuda may crash where it is asked about memory that another thread is just freeing. So each
- * question about memory that may be freed is asked in a flight that says where the questions are
- * about. A free of memory there waits until they are answered; where its guard is up already, it is
- * waited for instead, and then the flight begins again; or the question is left out.
- *
- * Two kinds of guards do not say what is freed, and are on all memory: the deepest one of a thread
- * with more of them than slots, and those of threads that could get no record.
+ * A thread asks the driver how far the memory reaches that it is about to free, which nobody else
+ * may free meanwhile. Before the first flight of the process that is not worth it: such a guard
+ * covers all memory behind its beginning, and so does one of memory that the driver does not
+ * describe. Two kinds of guards are on all memory: the deepest one of a thread with more of them
+ * than slots, and those of threads that could get no record.
  */
 #ifndef PDN_RACE_H
 #define PDN_RACE_H
@@ -51,7 +43,7 @@ enum pdn_guard_kind {
 	PDN_GUARD_ALL,
 };
 
-/* What a guard covers, or what is to be ended. length 0: the allocation that holds begin. */
+/* What a guard covers, or what is to be ended. */
 struct pdn_scope {
 	enum pdn_guard_kind kind;
 	int32_t device;
@@ -86,9 +78,17 @@ static inline pdn_guard pdn_guard_fill(struct pdn_thread *self, enum pdn_guard_k
 }
 
 /*
- * This thread's guard, on the allocation that holds its beginning: it ends there. Relaxed: a thread
- * that sees this late takes the guard for one that may be on all behind its beginning.
+ * Is it time that each free asks how far its memory reaches? Not before the first flight. Relaxed:
+ * a free that sees this late puts up a guard that covers more, or sees the flight.
  */
+#define PDN_REACH_UNKNOWN UINT64_MAX
+extern PDN_HIDDEN bool pdn_any_flight_ever;
+static inline bool pdn_frees_ask(void)
+{
+	return __atomic_load_n(&pdn_any_flight_ever, __ATOMIC_RELAXED);
+}
+
+/* This thread's guard ends there after all. Relaxed: seen late, it covers more. */
 static inline void pdn_guard_reaches(pdn_guard guard, uint64_t end)
 {
 	if (guard < PDN_GUARDS)
@@ -107,54 +107,31 @@ enum pdn_guarded {
 	PDN_GUARDED_BY_SELF = 2,
 };
 
-/*
- * Is this memory being ended by some thread just now? A set of these, as several may be ending it.
- * Call after a heavy barrier.
- */
+/* Is some of this memory being ended just now, and by whom? A set. Call after a heavy barrier. */
 unsigned pdn_guard_on(const struct pdn_memory *memory);
 
 /*
- * Is any thread, or this one, ending anything just now? After a heavy barrier, too, which has said
- * whether this thread is alone.
+ * Without a flight on it: wait until no other thread's guard is on it. false: the deadline has
+ * passed.
  */
-bool pdn_guard_any(bool alone);
-
-/* Wait until no other thread's guard is on it; false when the deadline passes first. */
 bool pdn_guard_wait(const struct pdn_memory *memory, uint64_t deadline);
 
 /*
- * Before a question about addresses in [begin, end), after a heavy barrier: might another thread
- * be ending memory there just now? A guard does not tell how long an allocation is, so it may be on
- * all that lies behind its beginning.
- */
-enum pdn_nearness { PDN_NO_GUARD_NEAR, PDN_GUARD_MAYBE_THERE, PDN_GUARD_THERE };
-enum pdn_nearness pdn_guard_near(uint64_t begin, uint64_t end);
-
-/*
- * Without a flight: wait until none is there any more; and for those that may be there, but for
- * long calls of other memory no longer than a free takes as a rule. false: the deadline has passed.
- */
-bool pdn_guard_wait_near(uint64_t begin, uint64_t end, uint64_t deadline);
-extern PDN_HIDDEN uint64_t pdn_maybe_wait_ns; /* that long; tests have other values */
-
-/*
- * A pin under way, or the opening or closing of a region's descriptor. It lies on the stack of its
- * thread. It is added to the list of flights without the lock, at the front; under the lock it is
- * removed, its members are changed, and others look at it.
+ * A question to the driver, a pin under way, or the opening or closing of a region's descriptor. It
+ * lies on the stack of its thread. It is added to the list of flights without the lock, at the
+ * front; under the lock it is removed, its members are changed, and others look at it.
  */
 struct pdn_pin;
 struct pdn_flight {
 	struct pdn_flight *next;
-	struct pdn_memory memory; /* once it is known */
-	uint64_t reserved;	  /* bytes of the budget that it has taken */
+	struct pdn_memory memory;	 /* of the pin, once there is one: a free makes it lost */
+	uint64_t reach_begin, reach_end; /* all that the driver touches: frees there wait */
+	uint64_t reserved;		 /* bytes of the budget that it has taken */
 	uint64_t max_dmabufs; /* the owner's limit: with this many open it must not open another */
-	uint64_t asks_begin, asks_end; /* its thread asks the driver about addresses in there */
-	uint32_t tid;		       /* its thread's, which need not have a record */
-	struct pdn_pin *pin;	       /* or NULL; a child that is forked meanwhile abandons it */
-	bool nowait;		       /* set by its owner before it begins: PINDOWN_GET_NOWAIT */
-	bool known;		       /* memory has been filled in */
-	bool disturbed;		       /* a free began before that, or waits for its answer */
-	bool lost; /* a free of the memory began after that: the pin must not be used */
+	uint32_t tid;	      /* its thread's, which need not have a record */
+	struct pdn_pin *pin;  /* or NULL; a child that is forked meanwhile abandons it */
+	bool nowait;	      /* set by its owner before it begins: PINDOWN_GET_NOWAIT */
+	bool lost;	      /* some of the memory ends: a pin must not be used */
 };
 
 /* A look without the lock, to give up early. Under it, `lost` is the truth. */
@@ -176,18 +153,29 @@ static inline bool pdn_flights_any(void)
 }
 
 /*
- * With or without the lock held. A read-modify-write operation, which a barrier can rely on. From
- * here on frees of memory in [begin, end) wait until pdn_flight_has_asked(). end 0: it asks
- * nothing.
+ * With or without the lock held. Frees that look for flights from here on see it; those under way
+ * are not looked for.
  */
-void pdn_flight_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+void pdn_flight_add(struct pdn_flight *flight, const struct pdn_memory *memory);
 
 /*
- * Lock not held. The flight of a question to libcuda about memory in [begin, end) begins: frees of
- * memory there wait for the answer. true: some guard is up, of any memory, and the thread has to
- * look whether it may be there.
+ * Lock not held. The same before a question to the driver about this memory; the context is
+ * PDN_ANY_CONTEXT where it is not known. Returns who is ending some of it: while that is another
+ * thread, nothing may be asked. This thread itself is not in the driver.
  */
-bool pdn_question_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+unsigned pdn_flight_begin(struct pdn_flight *flight, const struct pdn_memory *memory);
+
+/*
+ * Lock not held. In the course of it the driver is asked about all of [begin, end), too, which
+ * belongs to the same owner. Returns who is ending some of that.
+ */
+unsigned pdn_flight_reach(struct pdn_flight *flight, uint64_t begin, uint64_t end);
+
+/* Lock held. The driver has described the memory, which lies within what it was asked about. */
+void pdn_flight_is_of(struct pdn_flight *flight, const struct pdn_memory *memory);
+
+/* Lock not held. It has ended, and what it touches is waited for, as pdn_guard_wait() does. */
+bool pdn_flight_wait(const struct pdn_flight *flight);
 
 /*
  * Lock not held. Does the driver have this memory there, as pdn_driver_compare() says? Asked in a
@@ -197,18 +185,6 @@ bool pdn_question_begin(struct pdn_flight *flight, uint64_t begin, uint64_t end)
 enum pdn_truth pdn_compare_memory(const struct pdn_memory *memory, uint64_t buffer_id,
 				  uint64_t others);
 
-/*
- * What the flight pins are whole pages, or a piece of a pool: does that reach over its memory? Then
- * the driver looks up other allocations as well, which other threads may free.
- */
-bool pdn_flight_reaches_over(const struct pdn_flight *flight);
-
-/* The same again in the course of the flight. A heavy barrier of the whole kind has to follow. */
-void pdn_flight_asks(struct pdn_flight *flight, uint64_t begin, uint64_t end);
-
-/* Lock not needed. The driver has answered. */
-void pdn_flight_has_asked(struct pdn_flight *flight);
-
 /* Lock held. Threads that wait for something to settle wake up. */
 void pdn_flight_end(struct pdn_flight *flight);
 
@@ -216,17 +192,10 @@ void pdn_flight_end(struct pdn_flight *flight);
 void pdn_flight_end_unlocked(struct pdn_flight *flight);
 
 /*
- * Lock held. Mark lost all flights that the scope covers; true when any is another thread's, or
- * when another thread asks about memory there. Flights that have not yet said what they pin are
- * disturbed, and will look.
+ * Lock held. Mark lost all flights of memory that the scope covers; until it is known what one pins
+ * that is all that it touches. true: another thread's touches some, and is to be waited for.
  */
 bool pdn_flights_mark_lost(const struct pdn_scope *scope);
-
-/*
- * Lock held. The driver has just made something new there: a pin to which it described other memory
- * before must ask again. One that has not asked yet will see the difference itself.
- */
-void pdn_flights_mark_known_lost(const struct pdn_scope *scope);
 
 /*
  * Lock held. No other pin has said what it pins, or reserved anything; others may just be added to
@@ -240,14 +209,8 @@ static inline bool pdn_flight_is_alone(const struct pdn_flight *flight)
 /* Lock held. Does another thread pin memory that overlaps this one's? */
 bool pdn_flight_is_duplicate(const struct pdn_flight *flight);
 
-/* Lock held. Whose flight, marked lost by this scope, is still under way? 0: no other thread's. */
+/* Lock held. Whose flight touches memory that the scope covers? 0: no other thread's. */
 uint32_t pdn_flights_under(const struct pdn_scope *scope);
-
-/*
- * Lock not held. Wait until the questions of other threads about memory there are answered that
- * pdn_flights_mark_lost() has found. Not in time: the thread whose question is not; 0: they are.
- */
-uint32_t pdn_flights_wait_for_answers(const struct pdn_scope *scope, uint64_t deadline);
 
 /* Lock held. This thread is about to end, with flights on its stack. */
 void pdn_flights_drop_own(void);

@@ -74,55 +74,28 @@ static bool is_still_there(const struct suspect *suspect)
 
 /*
  * The program may free this memory in other threads as it likes. Such a free waits for the answers;
- * and what a free that is under way may be of is left out. Returns one of those, or NULL.
+ * and what another one is just freeing is left out.
  */
-static const struct suspect *__attribute__((cold)) ask(struct suspect *suspects, unsigned n)
+static void __attribute__((cold)) ask_about(struct suspect *suspects, unsigned n)
 {
-	uint64_t begin = UINT64_MAX, end = 0;
+	struct pdn_memory all = {.base = UINT64_MAX, .context = PDN_ANY_CONTEXT};
 	struct pdn_flight flight;
-	const struct suspect *left = NULL;
-	bool any;
 
 	for (unsigned i = 0; i < n; i++) {
-		if (suspects[i].base < begin)
-			begin = suspects[i].base;
-		if (suspects[i].end > end)
-			end = suspects[i].end;
+		if (suspects[i].base < all.base)
+			all.base = suspects[i].base;
+		if (suspects[i].end > all.end)
+			all.end = suspects[i].end;
 	}
-	any = pdn_question_begin(&flight, begin, end);
+	pdn_flight_begin(&flight, &all);
 	for (unsigned i = 0; i < n; i++) {
 		struct suspect *s = &suspects[i];
 
-		if (s->answer != PDN_UNKNOWN)
-			continue;
-		if (any && pdn_guard_on(&s->memory) & PDN_GUARDED) {
-			left = s;
-			continue;
-		}
-		s->answer = (uint8_t)pdn_driver_compare(s->base, s->end, s->buffer_id, s->others);
+		if (!(pdn_guard_on(&s->memory) & PDN_GUARDED))
+			s->answer = (uint8_t)pdn_driver_compare(s->base, s->end, s->buffer_id,
+								s->others);
 	}
 	pdn_flight_end_unlocked(&flight);
-	return left;
-}
-
-/*
- * A free that does not say what it is of is waited for, but no longer than a free takes as a rule.
- * The flight of the questions has ended: the free would wait for that in turn.
- *
- * A pin that rechecks is in a flight of its own all the same (commit.c), which such a free may wait
- * for. That does no harm: this wait ends after a tenth of a millisecond for each region in the way
- * of the pin, and then the free goes on. The pin has lost if the free is of its memory. Nothing is
- * asked during the wait, and no lock is held. It takes a free without a record, or five of one
- * thread in each other, and a pin of mapped memory over regions.
- */
-static void ask_about(struct suspect *suspects, unsigned n)
-{
-	const struct suspect *left = ask(suspects, n);
-
-	if (left) {
-		pdn_guard_wait_near(left->base, left->end, 0);
-		ask(suspects, n);
-	}
 }
 
 /*

@@ -9,7 +9,6 @@
 #include "cache/base/process.h"
 #include "cache/region.h"
 #include "cache/base/table.h"
-#include "cache/windows.h"
 
 _Static_assert(sizeof(struct pindown_region) == 64, "a cache line");
 _Static_assert(sizeof(struct pdn_backing) == 16, "four in a cache line");
@@ -359,8 +358,6 @@ static void fill_rest(union pdn_rest *rest, const struct pdn_allocation *what, u
 	}
 }
 
-static void count_window(const struct pindown_region *region);
-
 void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation *what,
 		     const struct pdn_pin *pin, unsigned flags)
 {
@@ -379,8 +376,6 @@ void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation 
 	__atomic_store_n(&region->base, what->memory.base, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->end, what->memory.end, __ATOMIC_RELAXED);
 	pdn_region_set_flags(region, flags);
-	if (flags & PDN_REGION_WINDOW)
-		count_window(region);
 }
 
 /* ---- records -------------------------------------------------------------------------------- */
@@ -423,39 +418,10 @@ uint32_t pdn_region_alloc(void)
 	return number;
 }
 
-static uint32_t windows;
-
-static void set_windows(uint32_t count)
-{
-	uint32_t others = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & ~PDN_PENDING_WINDOWS;
-
-	windows = count;
-	/* Pairs with the loads in hook_events.c. The pin is still in flight, or counts no more. */
-	__atomic_store_n(&pdn_pending, others | (count ? PDN_PENDING_WINDOWS : 0),
-			 __ATOMIC_RELEASE);
-}
-
-/* Windows of mappings have no context: an unmap names their addresses. */
-static void count_window(const struct pindown_region *region)
-{
-	set_windows(windows + 1);
-	if (pdn_region_context(region))
-		pdn_windows_add(pdn_rest_of(region)->whole_base, pdn_rest_of(region)->whole_end);
-}
-
-static void discount_window(const struct pindown_region *region)
-{
-	set_windows(windows - 1);
-	if (pdn_region_context(region))
-		pdn_windows_remove(pdn_rest_of(region)->whole_base);
-}
-
 static inline void clear(uint32_t number)
 {
 	struct pindown_region *region = &pdn_regions[number];
 
-	if (__builtin_expect(region->flags & PDN_REGION_WINDOW, 0))
-		discount_window(region);
 	region->dmabuf_users = 0;
 	pdn_region_set_flags(region, 0);
 	/* Release, for hold_if(): a late hit that sees it free has nothing more to look at. */
@@ -571,8 +537,6 @@ void pdn_region_trim(void)
 /* Which of them were the parent's regions can't be told any more: treat all as such. */
 void pdn_region_fork_child(void)
 {
-	windows = 0;
-	pdn_windows_fork_child();
 	forget_free();
 	abandoned = table.used;
 	for (uint32_t n = 1; pdn_region_limit && n <= table.used; n++)

@@ -262,11 +262,6 @@ uint32_t pdn_region_alloc(void);
 void pdn_region_free(uint32_t number);
 /* The same for a list of them, linked through ->victim; each is idle and unpinned. */
 void pdn_regions_free(uint32_t first, uint32_t last);
-/* Are there any, also kept ones? Exact with the lock held. */
-static inline bool pdn_region_any_window(void)
-{
-	return __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & PDN_PENDING_WINDOWS;
-}
 extern PDN_HIDDEN uint32_t
 	pdn_region_limit;		  /* numbers go from 1 to here; 0 before the first region */
 extern PDN_HIDDEN uint32_t pdn_put_limit; /* the same, or 0: each put is looked at (misuse.h) */

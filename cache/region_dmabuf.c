@@ -56,10 +56,10 @@ static bool may_keep(const struct pdn_backend *backend)
 static void begin_flight(struct pdn_flight *flight, const struct pindown_region *region,
 			 struct pdn_pin *pin)
 {
-	pdn_flight_begin(flight, 0, 0);
+	const struct pdn_memory memory = pdn_memory_of(region);
+
+	pdn_flight_add(flight, &memory);
 	flight->pin = pin;
-	flight->memory = pdn_memory_of(region);
-	flight->known = true;
 }
 
 /* The same, lock not held, to open one. false: the memory has ended. */
@@ -82,25 +82,17 @@ static bool begin_opening_flight(struct pdn_flight *flight, const struct pindown
 
 /*
  * Lock not held. The flight of an opening begins. The driver may look up what lies beside the
- * memory (pdn_flight_reaches_over()): frees there wait for it, and those under way are waited for.
+ * memory: frees there wait for it, and those under way are waited for.
  */
 static int begin_opening(struct pdn_flight *flight, const struct pindown_region *region,
 			 struct pdn_pin *pin, bool pcie)
 {
-	enum pdn_nearness most = PDN_NO_GUARD_NEAR;
-
 	while (begin_opening_flight(flight, region, pin, pcie)) {
-		uint64_t begin = pin->base, end = begin + pin->length;
-
-		if (!pdn_flight_reaches_over(flight))
-			return PINDOWN_OK;
-		pdn_flight_asks(flight, begin, end);
-		if (!pdn_guard_any(pdn_heavy_barrier()) || pdn_guard_near(begin, end) <= most)
+		if (!(pdn_flight_reach(flight, pin->base, pin->base + pin->length) & PDN_GUARDED))
 			return PINDOWN_OK;
 		pdn_flight_end_unlocked(flight);
-		if (!pdn_guard_wait_near(begin, end, pdn_race_deadline()))
+		if (!pdn_flight_wait(flight))
 			return PINDOWN_ERR_TIMED_OUT;
-		most = PDN_GUARD_MAYBE_THERE; /* waited for, for as long as a free takes */
 	}
 	return PINDOWN_ERR_NOT_DEVICE;
 }
@@ -180,7 +172,7 @@ static int open_again(struct pindown_region *region, const struct pdn_backend *b
 	 * The descriptor that was opened here, or the failure, is the region's only if that still
 	 * lives.
 	 */
-	if (pdn_compare(region) != PDN_TRUE) {
+	if (pdn_compare_in_flight(region) != PDN_TRUE) {
 		if (result == PINDOWN_OK)
 			backend->close_dmabuf(again);
 		return PINDOWN_ERR_NOT_DEVICE;
@@ -479,7 +471,7 @@ static int export_for_loan(struct pindown_region *region, const struct pdn_backe
 						      &error);
 		while (result == PINDOWN_ERR_NO_SPACE && error != CUDA_ERROR_OUT_OF_MEMORY &&
 		       pdn_dmabuf_close_kept());
-		if (result == PINDOWN_OK && pdn_compare(region) != PDN_TRUE) {
+		if (result == PINDOWN_OK && pdn_compare_in_flight(region) != PDN_TRUE) {
 			backend->close_dmabuf(&loan->own);
 			result = PINDOWN_ERR_NOT_DEVICE;
 		}

@@ -105,21 +105,38 @@ PDN_STARTS void pdn_set_intercepting(bool yes)
 	pdn_unlock();
 }
 
+/* A flight of this thread names the memory, or its free waits in another way. */
+enum pdn_truth pdn_compare_in_flight(struct pindown_region *region)
+{
+	if (!pdn_region_stands(region))
+		return PDN_FALSE;
+	return pdn_driver_compare(region->base, region->end, region->buffer_id,
+				  pdn_region_others(region));
+}
+
 /*
- * The program uses the memory of its get, and does not free it meanwhile. It may free mappings
- * beside that, which the region is over, too: about these the question is asked in a flight.
+ * The free of a live region's memory finds the region, and so need not be told of a question by a
+ * flight, which costs each thread a barrier: it waits for who compares the region, which is in use
+ * (pdn_let_go()).
  */
 enum pdn_truth pdn_compare(struct pindown_region *region)
 {
-	uint64_t others = pdn_region_others(region);
-	struct pdn_memory memory;
+	const struct pdn_memory memory = pdn_memory_of(region);
+	struct pdn_thread *self = pdn_self_tls;
+	enum pdn_truth truth = PDN_UNKNOWN;
 
-	if (!pdn_region_stands(region))
-		return PDN_FALSE;
-	if (!others)
-		return pdn_driver_compare(region->base, region->end, region->buffer_id, 0);
-	memory = pdn_memory_of(region);
-	return pdn_compare_memory(&memory, region->buffer_id, others);
+	if (!self || self->comparing)
+		return pdn_region_stands(region) ? pdn_compare_memory(&memory, region->buffer_id,
+								      pdn_region_others(region))
+						 : PDN_FALSE;
+	pdn_publish32(&self->comparing, pdn_region_number(region), &self->patience);
+	PDN_POINT(HIT_COMPARES, region->base);
+	/* Pairs with pdn_region_set_state(). */
+	if (pdn_state_is_live(__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_SEQ_CST)))
+		truth = pdn_compare_in_flight(region);
+	/* Release: a free that sees this goes to the driver after the answer. */
+	__atomic_store_n(&self->comparing, 0, __ATOMIC_RELEASE);
+	return truth;
 }
 
 /* ---- losing it ---------------------------------------------------------------------------- */

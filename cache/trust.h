@@ -35,8 +35,14 @@ void pdn_trust_ends(void);
 /* Lock not held. That line, about the region whose free it was, which is still the caller's. */
 void pdn_tell_of_miss(const struct pindown_region *region, const char *how);
 
-/* Lock not held. Is a held region still what the driver has at its address? */
+/*
+ * Lock not held. Is a held region still what the driver has at its address? UNKNOWN, too, if it
+ * has ended. A free of its memory waits for the answer.
+ */
 enum pdn_truth pdn_compare(struct pindown_region *region);
+
+/* The same in a flight of its memory, also of a region that was replaced. */
+enum pdn_truth pdn_compare_in_flight(struct pindown_region *region);
 
 /*
  * In each thread, one hit in this many on average is compared with the driver in any case, chosen

@@ -145,8 +145,7 @@ class Guards(gdb.Command):
     @staticmethod
     def what(kind, slot):
         if kind == "range":
-            begin, end = int(slot["begin"]), int(slot["end"])
-            return f"the allocation at 0x{begin:x}" if end <= begin else span(begin, end)
+            return span(slot["begin"], slot["end"])
         if kind == "context":
             return f"context 0x{int(slot['begin']):x}"
         return f"device {int(slot['device'])}" if kind == "device" else "everything"
@@ -163,9 +162,8 @@ class Flights(gdb.Command):
         if not int(flight):
             print("no flight")
         while int(flight):
-            memory = flight["memory"]
-            what = span(memory["base"], memory["end"]) if flight["known"] else "not known yet"
-            state = " ".join(name for name in ("disturbed", "lost") if flight[name])
+            what = span(flight["reach_begin"], flight["reach_end"])
+            state = "lost" if flight["lost"] else ""
             print(f"thread {int(flight['tid'])}  {what}  {state}".rstrip())
             flight = flight["next"]
 

@@ -48,12 +48,6 @@ extern __attribute__((visibility("hidden"))) uint32_t pdn_pending; /* changed un
 #define PDN_PENDING_EXPORTS 0x80000000u
 
 /*
- * Another bit: there are windows (region.h), live or kept. A free names the beginning of an
- * allocation, and windows may lie anywhere in it.
- */
-#define PDN_PENDING_WINDOWS 0x40000000u
-
-/*
  * Lock held. Pairs with the loads in hook_events.c. Release: a free that reads 0 finds what has
  * settled unpinned.
  */

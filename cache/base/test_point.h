@@ -15,6 +15,7 @@
 	P(HIT_ANNOUNCED)    /* its state not read yet */                                     \
 	P(HIT_LIVE)	    /* its state was live; not counted yet */                        \
 	P(HIT_HELD)	    /* counted; still announced */                                   \
+	P(HIT_COMPARES)	    /* a checked hit is announced as such; its state not read yet */ \
 	P(HIT_COMPARED)	    /* a checked hit, with the driver; state to be read */           \
 	P(PUT_DROPPED)	    /* the hold is gone; the state not read yet */                   \
 	P(PUT_SLOW)	    /* it was not live; on the way to the lock */                    \
@@ -36,8 +37,7 @@
 	P(EVICT_MARKED)	    /* no get takes it meanwhile; before the barrier (locked) */     \
 	P(EVICT_COUNTING)   /* about to see whether it is idle (locked) */                   \
 	P(QUESTION_BEGUN)   /* the flight is in the list; before the barrier */              \
-	P(PIN_DESCRIBED)    /* the driver has answered; guards not looked at yet */          \
-	P(PIN_UNGUARDED)    /* there was none; about to ask for the buffer id */             \
+	P(PIN_DESCRIBED)    /* the driver has answered; not said yet what is pinned */       \
 	P(PIN_ANNOUNCED)    /* about to pin */                                               \
 	P(PIN_PINNED)	    /* about to ask for the buffer id again */                       \
 	P(PIN_SAME)	    /* it was the same; on the way to the lock */                    \

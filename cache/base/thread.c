@@ -37,6 +37,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void drop_announcement(struct pdn_thread *self)
 {
 	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->comparing, 0, __ATOMIC_RELEASE);
 }
 
 /* By the record's owner, or for an owner that is gone. */

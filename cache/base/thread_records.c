@@ -270,6 +270,7 @@ static void begin_block_again(uint32_t b, struct pdn_thread *self)
 
 		memset(t->guards, 0, sizeof(t->guards));
 		t->probing = 0;
+		t->comparing = 0;
 		t->waits = 0;
 		t->tid = 0;
 	}

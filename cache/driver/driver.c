@@ -253,6 +253,23 @@ static inline int allocation_at(uint64_t addr, struct pdn_memory *memory,
 	return PINDOWN_OK;
 }
 
+/* Without a context the driver does not find it; what is freed so is not mapped with cuMemMap. */
+bool pdn_driver_extent(uint64_t addr, uint64_t *begin, uint64_t *end)
+{
+	CUdeviceptr base = 0;
+	size_t size = 0;
+	int saved = errno;
+	bool known = have_all() &&
+		     (REAL(cuMemGetAddressRange_v2)(&base, &size, addr) == CUDA_SUCCESS ||
+		      range_of(addr, &base, &size) == CUDA_SUCCESS) &&
+		     base <= addr && addr - base < size && base + size > base;
+
+	*begin = base;
+	*end = base + size;
+	errno = saved;
+	return known;
+}
+
 /* For a process whose cuMemMap is not watched: a range larger than its memory is a reservation. */
 static bool PDN_RARE is_in_reservation(const struct pdn_memory *memory)
 {

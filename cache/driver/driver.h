@@ -62,6 +62,12 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 enum pdn_truth { PDN_FALSE, PDN_TRUE, PDN_UNKNOWN };
 enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
 
+/*
+ * For the thread that is about to free it: the memory that holds this address. false: the driver
+ * does not say. Keeps errno.
+ */
+bool pdn_driver_extent(uint64_t addr, uint64_t *begin, uint64_t *end);
+
 /* Is there memory at this address, whosever it is? Ask in a flight (race.h). */
 bool pdn_driver_has_memory(uint64_t addr);
 

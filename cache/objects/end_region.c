@@ -18,7 +18,7 @@
 /* Does all of the region's memory end with the scope? */
 static bool is_whole(uint32_t region, const struct pdn_scope *scope)
 {
-	return !scope || scope->kind != PDN_GUARD_RANGE || scope->end <= scope->begin ||
+	return !scope || scope->kind != PDN_GUARD_RANGE ||
 	       (scope->begin <= pdn_regions[region].base && pdn_regions[region].end <= scope->end);
 }
 

@@ -11,8 +11,7 @@
  *			region that is unpinned while it is held
  *	lost_unpin	memory has ended, no thread uses it, and it is still pinned
  *	double_unpin	memory is unpinned that is not pinned
- *	asked_in_free	the driver is asked about memory while it frees it (with -DASKS, in which
- *			the address is where the memory begins; behind that, a pin asks in the end)
+ *	asked_in_free	the driver is asked about memory, or pins it, while it frees it
  *
  * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold
  * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
@@ -25,10 +24,7 @@
  * So the only reordering left to a processor is a late store.
  */
 
-#if defined(ASKS_ANYWAY) || defined(SAYS_LATE) || defined(NO_ANSWER_NEEDED)
-#define ASKS
-#endif
-#if defined(NO_LOOK_WHEN_KNOWN) || defined(LOOKS_FOR_GUARDS_LAST)
+#ifdef KNOWN_TOO_EARLY
 #define SECOND
 #endif
 #if defined(TAKEN_LATE) || defined(GIVEN_BACK_EARLY)
@@ -108,15 +104,15 @@ short hold[(RECORDS + 1) * THREADS];
 short own; /* for count_holds() */
 #endif
 bool flight, lost;
-bool disturbed;	/* a free has begun before the flight announced its memory */
 byte says;	/* the buffer id that the flight has announced; 0: none yet */
-#define HITS(scope) (flight && says != 0 && COVERS(scope, says))
+#ifdef KNOWN_TOO_EARLY
+#define TOUCHES(scope) (flight && COVERS(scope, says))
+#else
+#define TOUCHES(scope) (flight && (says == 0 || COVERS(scope, says)))
+#endif
 byte dying; /* unpins by a last put */
-#ifdef ASKS
-bool asks;	/* the flight says that its thread asks the driver */
 bool in_driver;	/* the driver frees */
 bool asked_in_free;
-#endif
 
 /* The verdict. */
 bool stale_hit, lost_unpin, double_unpin;
@@ -519,27 +515,33 @@ proctype Reader(byte p) {
 inline land(p) {
 	atomic {
 		!lock; drain(p);
-		flight = false; lost = false; disturbed = false; says = 0
+		flight = false; lost = false; says = 0
+	}
+}
+
+inline ask(what) {
+	d_step {
+		what = memory;
+		asked_in_free = in_driver;
+		assert(!asked_in_free)
 	}
 }
 
 proctype Pinner() {
 	byte id, record, pinned, tries, ended_before;
 	short sum;
-	bool again, frees_before;
+	bool again;
 
 	ended_before = ALL_ENDED;
 	do
 	:: tries == 2 -> break
 	:: else ->
 		tries++;
-		/* begin the pin: without the lock; pdn_heavy_barrier_after_change() */
+		/* pdn_flight_begin(): without the lock; pdn_heavy_barrier_after_change() */
 #ifdef WEAK
 		publish(PINNER, TO_FLIGHT, 1);
 #else
-#if defined(ASKS) && !defined(SAYS_LATE)
-		atomic { flight = true; asks = true };
-#else
+#ifndef SAYS_LATE
 		flight = true;
 #endif
 #endif
@@ -548,37 +550,26 @@ proctype Pinner() {
 #else
 		heavy_barrier(PINNER);
 #endif
-		frees_before = guard != 0;
+		/* which memory it is, and so whose, is not known yet */
+#ifndef NO_GUARD
+		again = guard != 0;
+#endif
 #ifdef CHANGE_IS_NO_FENCE
 		atomic { drain(PINNER) };
 #endif
-#ifdef ASKS
 #ifdef SAYS_LATE
-		asks = true;
+		flight = true;
 #endif
-#ifndef ASKS_ANYWAY
-		/* wait_before_asking() */
 		if
-		:: frees_before ->
-			atomic { asks = false; frees_before = false };
+		:: again ->
 			land(PINNER);
-			guard == 0;
+			again = false;
+			guard == 0; /* pdn_flight_wait() */
 			goto next
 		:: else
 		fi;
-#endif
-#endif
 		/* ask the driver for the allocation */
-#ifdef ASKS
-		d_step {
-			id = memory;
-			asked_in_free = in_driver;
-			assert(!asked_in_free)
-		};
-		asks = false;
-#else
-		id = memory;
-#endif
+		ask(id);
 		if
 		:: id == 0 -> land(PINNER); break
 		:: else
@@ -592,89 +583,47 @@ proctype Pinner() {
 				hold[record * THREADS + PINNER] = 1;
 				users++;
 				flight = false;
-				disturbed = false;
+				lost = false;
 				release_lock(PINNER)
 			};
 			goto got
 		:: else ->
-			atomic {
-				says = id;
-				frees_before = frees_before || disturbed;
-				release_lock(PINNER)
-			}
+			atomic { says = id; release_lock(PINNER) }
 		fi;
-		/* look_for_frees() */
-#ifdef LOOKS_FOR_GUARDS_LAST
-		again = frees_before && memory != id;
-#endif
-#ifndef NO_GUARD
-		if
-		:: frees_before && COVERS(guard, id) ->
-			land(PINNER);
-			!COVERS(guard, id); /* wait_for_free() */
-			id = 0; again = false;
-			goto next
-		:: else
-		fi;
-#endif
-#ifndef LOOKS_FOR_GUARDS_LAST
-#if !defined(NO_LOOK_WHEN_KNOWN) && !defined(NO_OTHER_LOOK)
-		again = frees_before && memory != id;
-#endif
-#endif
-		if
-		:: again -> land(PINNER); id = 0; again = false; goto next
-		:: else
-		fi;
-		/* the backend pins the memory that is at the address now */
-		d_step {
-			pinned = memory;
-			if
-			:: pinned -> pins[pinned]++
-			:: else
-			fi
-		};
-#ifndef NO_OTHER_LOOK
 		/*
-		 * Not needed here: this check is for memory that is freed unseen, which the model
-		 * does not have.
+		 * The backend pins the memory that is at the address now. The id is read again
+		 * behind that for memory that is freed unseen, which the model does not have.
 		 */
-		again = memory != id;
-#endif
+		ask(pinned);
 		if
-		:: !pinned -> land(PINNER); id = 0; again = false; goto next
-		:: else
+		:: pinned -> pins[pinned]++
+		:: else -> land(PINNER); id = 0; goto next
 		fi;
+		/* commit the region */
+		take_lock(PINNER);
+#ifndef NO_LAST_LOOK
+		again = lost;
+#endif
 		if
 		:: !again ->
-			/* commit the region */
-			take_lock(PINNER);
-#ifndef NO_LAST_LOOK
-			again = lost;
-#endif
-			if
-			:: !again ->
-				record = (state[1] == FREE -> 1 : 2);
-				assert(state[record] == FREE);
-				atomic {
-					id_of[record] = id; /* as it was described */
-					pin_of[record] = pinned;
-					users++;
-					sequence = 1 - sequence
-				};
-				index = record;
-				hold[record * THREADS + PINNER] = 1;
-				state[record] = LIVE;
-				atomic {
-					flight = false;
-					disturbed = false;
-					says = 0;
-					release_lock(PINNER)
-				};
-				goto got
-			:: else -> release_lock(PINNER)
-			fi
-		:: else
+			record = (state[1] == FREE -> 1 : 2);
+			assert(state[record] == FREE);
+			atomic {
+				id_of[record] = id; /* as it was described */
+				pin_of[record] = pinned;
+				users++;
+				sequence = 1 - sequence
+			};
+			index = record;
+			hold[record * THREADS + PINNER] = 1;
+			state[record] = LIVE;
+			atomic {
+				flight = false;
+				says = 0;
+				release_lock(PINNER)
+			};
+			goto got
+		:: else -> release_lock(PINNER)
 		fi;
 		/* retry: the pin is discarded, and the flight ends only after its unpin */
 #ifdef LANDS_FIRST
@@ -685,7 +634,7 @@ proctype Pinner() {
 		land(PINNER);
 #endif
 		id = 0; pinned = 0; again = false;
-next:		frees_before = false
+next:		skip
 	od;
 	goto out;
 got:	judge_hit(record, id, ended_before);
@@ -780,20 +729,14 @@ end_it:
 	:: else
 	fi;
 	if
-	:: HITS(scope) ->
+	:: TOUCHES(scope) ->
 #ifndef NO_LOSE
 		lost = true;
 #endif
 		wait = true
-#ifndef NOT_DISTURBED
-	:: flight && says == 0 -> disturbed = true
-#endif
 	:: else
 	fi;
 	wait = wait || dying > 0;
-#if defined(ASKS) && !defined(NO_ANSWER_NEEDED)
-	wait = wait || (flight && asks);
-#endif
 	release_lock(FREER);
 	/* pdn_victims_dispatch() */
 	if
@@ -815,16 +758,10 @@ end_it:
 	:: else
 	fi;
 	record = 0;
-	/* wait_for_others(): for answers, a flight that this free has invalidated, and unpins */
+	/* wait_for_others(): for a flight that touches the memory, and unpins */
 #ifndef NO_WAIT
-#if defined(ASKS) && !defined(NO_ANSWER_NEEDED)
 	if
-	:: wait -> !(flight && asks && disturbed)
-	:: else
-	fi;
-#endif
-	if
-	:: wait -> !(HITS(scope) && lost) && dying == 0
+	:: wait -> !TOUCHES(scope) && dying == 0
 	:: else
 	fi;
 #endif
@@ -846,12 +783,8 @@ returned:
 		assert(!lost_unpin)
 	};
 	/* the driver's own free; another pin's export sees the memory until then */
-#ifdef ASKS
 	in_driver = true;
 	d_step { memory = 0; in_driver = false };
-#else
-	memory = 0;
-#endif
 #ifndef NO_GUARD_UP
 	publish(FREER, TO_GUARD, 0);
 #endif

@@ -51,89 +51,8 @@ START_TEST(a_pin_loses_against_a_checkpoint)
 END_TEST
 
 /*
- * A free that began before the pin, and has not seen it, ends at this edge of the pin's first
- * question. Other memory takes the place at once, and its context is destroyed while that memory is
- * pinned.
- */
-static struct {
-	struct worker worker;
-	struct gate up, go, done;
-} before;
-
-static void free_in_two_steps(void *arg)
-{
-	(void)arg;
-	pdn_guard guard = pdn_end_range(BASE, 0);
-
-	gate_open(&before.up);
-	gate_wait(&before.go);
-	really_free(BASE);
-	pdn_ended(guard);
-	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
-	pdn_allocated(BASE, LENGTH);
-	gate_open(&before.done);
-}
-
-static void let_it_end(void *arg)
-{
-	(void)arg;
-	gate_open(&before.go);
-	gate_wait(&before.done);
-	/* When the export has been made: at its second edge. */
-	fake_at_edge(FAKE_EXPORT, 1, start_other, NULL);
-}
-
-static bool get_with_a_free_before(unsigned edge)
-{
-	pindown_region *region = NULL;
-	bool met;
-
-	gate_init(&before.up);
-	gate_init(&before.go);
-	gate_init(&before.done);
-	fake_alloc(BASE, LENGTH, FAKE_POOL);
-	worker_start(&before.worker, free_in_two_steps, NULL);
-	gate_wait(&before.up);
-	other.act = destroy_its_context;
-	other.base = BASE;
-	other.edge = edge;
-	other.exports_after_end = 0;
-	fake_at_edge(FAKE_QUERY, edge, let_it_end, NULL);
-	/* Behind the beginning: there the free need not be of this memory, and the pin asks. */
-	int result = pindown_get(BASE + 1, LENGTH - 1, 0, &region);
-	met = fake_edge_met();
-	fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
-	ck_assert_int_eq(result, met ? PINDOWN_ERR_NOT_DEVICE : PINDOWN_ERR_TIMED_OUT);
-	if (met)
-		worker_join(&other.worker);
-	else
-		gate_open(&before.go);
-	worker_join(&before.worker);
-	return met;
-}
-
-/*
- * The free knows nothing of the pin, and the driver's answers to the pin do not mention the
- * context.
- */
-START_TEST(a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context)
-{
-	unsigned edge = 0;
-
-	restore_wait_limit();
-	for (; get_with_a_free_before(edge); edge++) {
-		assert_clean_after_race();
-		ck_assert_uint_eq(stats().regions, 0);
-	}
-	/* the driver's questions, until the pin waits for the free, which does not end */
-	ck_assert_uint_ge(edge, 2);
-}
-END_TEST
-
-/*
- * A free that begins at one edge, and whose driver call comes at a later edge, or when the pin
- * waits for it. The free does not wait for a pin that has not yet announced what it pins, so it can
- * continue in between.
+ * A free that begins at one edge, and whose driver call comes at a later edge, or when the pin has
+ * ended.
  */
 static struct {
 	bool through, go; /* past pdn_end_range(); the driver's free may run */
@@ -241,11 +160,8 @@ START_TEST(a_pin_is_not_lost_to_a_free_of_other_memory)
 	}
 	ck_assert_uint_ge(edge, 8);
 	ck_assert_uint_eq(stats().lost_races, 0);
-	/*
-	 * The buffer id is asked for once more when the free began before the pin announced its
-	 * memory.
-	 */
-	ck_assert_uint_eq(max_calls, calls + 1);
+	/* Each of the two frees asks how far its memory reaches. */
+	ck_assert_uint_eq(max_calls, calls + 2);
 }
 END_TEST
 
@@ -503,7 +419,6 @@ int main(void)
 	tcase_add_test(tc, a_pin_loses_against_a_checkpoint);
 	tcase_add_test(tc, a_pin_loses_against_a_free_that_takes_its_time);
 	tcase_add_test(tc, a_pin_is_not_lost_to_a_free_of_other_memory);
-	tcase_add_test(tc, a_pin_of_what_has_taken_the_place_loses_against_the_end_of_its_context);
 	tc = cache_case(suite, "against what leaves memory there");
 	tcase_add_test(tc, a_pin_finds_what_has_taken_the_place);
 	tcase_add_test(tc, a_pin_survives_a_free_that_fails);

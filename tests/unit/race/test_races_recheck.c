@@ -44,12 +44,6 @@ static void pin_and_trust(uint64_t addr)
 		get_and_put(addr, LENGTH);
 }
 
-static void recheck_all(void *arg)
-{
-	(void)arg;
-	pdn_recheck(NULL);
-}
-
 /* The recheck must not ask, nor wait for long; and the region must not be trusted for that. */
 START_TEST(what_a_recheck_can_not_ask_about_is_checked_at_its_hits)
 {
@@ -154,31 +148,6 @@ START_TEST(volatile_memory_is_not_trusted_again_unasked)
 }
 END_TEST
 
-/* A guard that goes down soon is waited for: then nothing has to be checked later. */
-START_TEST(a_recheck_waits_a_moment_for_a_guard_on_everything)
-{
-	struct worker asker;
-	pindown_region *region;
-
-	pdn_maybe_wait_ns = 10000000000u;
-	expected_missed = 1;
-	pin_and_trust(AT(0));
-	pin_and_trust(AT(1));
-	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS); /* unseen */
-	deep_freer_stops_in_driver();
-	worker_start(&asker, recheck_all, NULL);
-	worker_wait_idle(&asker);
-	ck_assert_uint_eq(stats().regions, 2);
-	freer_ends();
-	worker_join(&asker);
-	ck_assert_uint_eq(stats().regions, 1);
-	region = must_get(AT(1), LENGTH);
-	ck_assert(!pindown_region_is_volatile(region));
-	pindown_put(region);
-	ck_assert_int_eq(watched_free(AT(1)), FAKE_SUCCESS);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("races: rechecks that can't ask");
@@ -189,6 +158,5 @@ int main(void)
 	tcase_add_test(tc, new_memory_is_checked_if_it_can_not_be_asked_about);
 	tcase_add_test(tc, what_could_not_be_asked_about_is_checked_after_an_eviction);
 	tcase_add_test(tc, volatile_memory_is_not_trusted_again_unasked);
-	tcase_add_test(tc, a_recheck_waits_a_moment_for_a_guard_on_everything);
 	return run_suite(suite);
 }

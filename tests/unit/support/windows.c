@@ -32,6 +32,8 @@
 	W(HIT_LIVE, EVICT_MARKED, "the same, and it is to be evicted")                             \
 	W(HIT_HELD, END_BARRIER, "a hit has counted its hold, still announced")                    \
 	W(HIT_COMPARED, FREE_GUARDED, "a checked hit was right; then it is freed")                 \
+	W(HIT_COMPARES, FREE_GUARDED, "a hit is about to be checked; it is freed")                 \
+	W(HIT_COMPARES, END_LETTING_GO, "the same, and the end waits for the answer")              \
 	W(END_DYING, HIT_ANNOUNCED, "no longer live, still in the index; a hit announces it")      \
 	W(END_UNLINKED, HIT_ANNOUNCED, "unlinked before the barrier; a late hit announces it")     \
 	W(HIT_ANNOUNCED, EVICT_MARKED, "a hit has announced it; it is to be evicted")              \
@@ -56,13 +58,9 @@
 	W(FREE_GUARDED, QUESTION_BEGUN, "the guard is up, nothing looked at; a pin begins")        \
 	W(FREE_LOOKING, QUESTION_BEGUN, "nothing was unsettled; a pin begins")                     \
 	W(FREE_GUARDED, PIN_COMMITTED, "the guard is up; a pin that saw none gets into the index") \
-	W(FREE_ENDED, PIN_DESCRIBED, "freed, the guard still up; a pin has asked the driver")      \
 	W(QUESTION_BEGUN, FREE_GUARDED, "a pin has begun, is before its barrier; a free begins")   \
-	W(PIN_DESCRIBED, FREE_GUARDED,                                                             \
-	  "the driver has answered, no guard looked at; a free begins")                            \
-	W(PIN_DESCRIBED, FREE_ENDED, "the same, and the free is over")                             \
-	W(PIN_UNGUARDED, FREE_GUARDED, "no guard was up; a free begins")                           \
-	W(PIN_UNGUARDED, END_WAITING, "the same, and it waits for the pin")                        \
+	W(PIN_DESCRIBED, FREE_GUARDED, "the driver has answered a pin; a free begins")             \
+	W(PIN_DESCRIBED, END_WAITING, "the same, and it waits for the pin")                        \
 	W(PIN_ANNOUNCED, END_WAITING, "about to pin; a free waits for that")                       \
 	W(PIN_PINNED, FREE_GUARDED, "pinned, not yet in the index; a free begins")                 \
 	W(PIN_PINNED, END_WAITING, "the same, and it waits")                                       \

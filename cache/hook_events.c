@@ -141,16 +141,33 @@ end_range(uint64_t begin, uint64_t end, uint64_t guarded_end, unsigned why)
 }
 
 /*
- * How far the memory reaches is asked first, while it is this thread's alone. Where the driver does
- * not say, it has described the memory to nobody, and no region is there.
+ * How far the memory reaches that this thread alone may free. false: the driver does not say. It
+ * looks that up in its own tables, and passes no cancellation point.
+ */
+static bool extent_of(uint64_t addr, uint64_t *begin, uint64_t *end)
+{
+	PDN_CANCELLED_LATER;
+
+	return pdn_driver_extent(addr, begin, end);
+}
+
+/* The driver refuses an address inside: what is held stays. */
+static unsigned reason_for(uint64_t addr, uint64_t begin, unsigned why)
+{
+	return addr == begin ? why : why & ~FREED_BY_CU_MEM_FREE;
+}
+
+/*
+ * Asked before the guard is up, as others may then ask no more. Where the driver does not say, it
+ * has described the memory to nobody, and no region is there.
  */
 static pdn_guard __attribute__((noinline)) end_holder_exactly(uint64_t addr, unsigned why)
 {
 	uint64_t begin, end;
 
-	if (!pdn_driver_extent(addr, &begin, &end))
+	if (!extent_of(addr, &begin, &end))
 		return end_range(addr, end_behind(addr, 1), PDN_REACH_UNKNOWN, why);
-	return end_range(begin, end, end, why);
+	return end_range(begin, end, end, reason_for(addr, begin, why));
 }
 
 /* The same, for a guard that was put up when no flight had begun. */
@@ -159,10 +176,10 @@ end_holder_late(uint64_t addr, unsigned why, pdn_guard guard)
 {
 	uint64_t begin, end;
 
-	if (!pdn_driver_extent(addr, &begin, &end))
+	if (!extent_of(addr, &begin, &end))
 		return end_guarded(addr, end_behind(addr, 1), why, guard);
 	pdn_guard_reaches(guard, end);
-	return end_guarded(begin, end, why, guard);
+	return end_guarded(begin, end, reason_for(addr, begin, why), guard);
 }
 
 /* All calls are tail calls: the compiler has no registers to save for them. */

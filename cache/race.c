@@ -141,7 +141,7 @@ static bool thread_guards(const struct pdn_thread *thread, const struct pdn_memo
 	return false;
 }
 
-unsigned __attribute__((cold)) pdn_guard_on(const struct pdn_memory *memory)
+unsigned pdn_guard_on(const struct pdn_memory *memory)
 {
 	const struct pdn_thread *self = pdn_self();
 	unsigned found = recordless_now() ? PDN_GUARDED : PDN_UNGUARDED;

@@ -153,6 +153,11 @@ $(apps_bin)/ownlibc-none: $(apps_obj)/ownlibc_program.c.o $(apps_cuda)
 $(apps_bin)/libownlibc.so: $(apps_obj)/ownlibc.c.o $(apps_cuda)
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 
+# Asks the driver about memory that another thread frees: tests/sim/check-overlaps.
+apps_built += $(apps_bin)/overlap
+$(apps_bin)/overlap: $(apps_obj)/overlap.c.o $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+
 CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
 	check-company check-ownlibc check-regions check-registered check-capable check-tsan)

@@ -4,6 +4,7 @@
 
 #include "contexts.h"
 #include "core.h"
+#include "overlap.h"
 #include "graphs.h"
 #include "memory.h"
 #include "physical.h"
@@ -160,8 +161,9 @@ static uint64_t value_of(const struct sim_alloc *alloc, CUpointer_attribute attr
 	}
 }
 
-SIM_CALL(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUdeviceptr ptr),
-	 (data, attribute, ptr))
+SIM_TOUCHING(cuPointerGetAttribute, SIM_NEEDS_INIT,
+	     (void *data, CUpointer_attribute attribute, CUdeviceptr ptr), (data, attribute, ptr),
+	     SIM_ASKS(ptr, 1))
 {
 	size_t size = size_of(attribute);
 	struct sim_alloc *alloc;
@@ -183,9 +185,9 @@ SIM_CALL(cuPointerGetAttribute, (void *data, CUpointer_attribute attribute, CUde
  * For an unknown pointer every attribute is 0, and the call succeeds; except the device ordinal,
  * and the range of reserved addresses.
  */
-SIM_CALL(cuPointerGetAttributes,
-	 (unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr),
-	 (count, attributes, data, ptr))
+SIM_TOUCHING(cuPointerGetAttributes, SIM_NEEDS_INIT,
+	     (unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr ptr),
+	     (count, attributes, data, ptr), SIM_ASKS(ptr, 1))
 {
 	struct sim_alloc *alloc;
 	unsigned i;
@@ -212,8 +214,9 @@ SIM_CALL(cuPointerGetAttributes,
 	return CUDA_SUCCESS;
 }
 
-SIM_CALL(cuPointerSetAttribute, (const void *value, CUpointer_attribute attribute, CUdeviceptr ptr),
-	 (value, attribute, ptr))
+SIM_TOUCHING(cuPointerSetAttribute, SIM_NEEDS_INIT,
+	     (const void *value, CUpointer_attribute attribute, CUdeviceptr ptr),
+	     (value, attribute, ptr), SIM_ASKS(ptr, 1))
 {
 	struct sim_alloc *alloc = sim_alloc_at(ptr);
 	CUresult forbidden = sim_capture_forbids();
@@ -228,8 +231,9 @@ SIM_CALL(cuPointerSetAttribute, (const void *value, CUpointer_attribute attribut
 	return CUDA_SUCCESS;
 }
 
-SIM_CALL(cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t *size, CUdeviceptr ptr),
-	 (base, size, ptr))
+SIM_TOUCHING(cuMemGetAddressRange_v2, SIM_NEEDS_INIT,
+	     (CUdeviceptr * base, size_t *size, CUdeviceptr ptr), (base, size, ptr),
+	     SIM_ASKS(ptr, 1))
 {
 	struct sim_alloc *alloc = sim_alloc_at(ptr);
 

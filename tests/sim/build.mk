@@ -23,7 +23,7 @@ $(SIM_FACTS): $(patsubst %,$(B)/obj/%.o,$(wildcard tests/sim/facts/*.c)) $(SIM)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -ldl -lpthread
 
-CHECK_SIM += tests/sim/check-facts tests/sim/check-platforms
+CHECK_SIM += tests/sim/check-facts tests/sim/check-platforms tests/sim/check-overlaps
 CHECK_WITH += $(SIM_FACTS)
 
 ALL += $(SIM)

@@ -5,6 +5,7 @@
 
 #include "contexts.h"
 #include "core.h"
+#include "overlap.h"
 #include "handles.h"
 #include "sim.h"
 
@@ -222,12 +223,12 @@ static CUresult destroy_handle(CUcontext handle)
 	return CUDA_SUCCESS;
 }
 
-SIM_CALL(cuCtxDestroy, (CUcontext handle), (handle))
+SIM_TOUCHING(cuCtxDestroy, SIM_NEEDS_INIT, (CUcontext handle), (handle), SIM_ENDS_ALL_OF(handle))
 {
 	return destroy_handle(handle);
 }
 
-SIM_CALL(cuCtxDestroy_v2, (CUcontext handle), (handle))
+SIM_TOUCHING(cuCtxDestroy_v2, SIM_NEEDS_INIT, (CUcontext handle), (handle), SIM_ENDS_ALL_OF(handle))
 {
 	return destroy_handle(handle);
 }

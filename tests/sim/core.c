@@ -15,6 +15,7 @@
 #include "contexts.h"
 #include "core.h"
 #include "graphs.h"
+#include "overlap.h"
 #include "sim.h"
 
 extern struct sim_site *const __start_sim_sites[];
@@ -56,6 +57,11 @@ void sim_unlock(void)
 {
 	if (lock_depth)
 		unlock();
+}
+
+bool sim_is_in_call(void)
+{
+	return lock_depth != 0;
 }
 
 unsigned sim_lock_leave(void)
@@ -107,6 +113,7 @@ static void note_fork(void)
 					__ATOMIC_ACQUIRE)) {
 		memcpy(&api_lock, &fresh, sizeof(fresh));
 		lock_depth = 0;
+		sim_touches_fork_child();
 	}
 }
 

@@ -187,6 +187,8 @@ CUresult sim_end(struct sim_site *site, CUresult result);
  */
 unsigned sim_lock_leave(void);
 void sim_lock_rejoin(unsigned depth);
+/* Does this thread have the lock? */
+bool sim_is_in_call(void);
 /* The lock for sim_* queries, which are no driver calls. */
 void sim_lock(void);
 void sim_unlock(void);
@@ -207,14 +209,15 @@ struct sim_rule *sim_rule_for(struct sim_site *site, uint64_t call, int kind);
 /* options.c: the environment, read once */
 struct sim_options {
 	unsigned devices;
-	uint64_t memory;     /* bytes of each device */
-	uint64_t pin_bytes;  /* UINT64_MAX: no limit */
-	bool export_cloexec; /* descriptors are close-on-exec */
-	int export_pcie;     /* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: see sim.h */
-	bool export_default; /* exports without this flag */
-	bool coherent;	     /* the processor reaches device memory without PCIe */
-	bool dma_buf;	     /* devices export memory, and say so */
-	bool rdma;	     /* devices say that they support GPUDirect RDMA */
+	uint64_t memory;       /* bytes of each device */
+	uint64_t pin_bytes;    /* UINT64_MAX: no limit */
+	bool overlaps_allowed; /* see overlap.h */
+	bool export_cloexec;   /* descriptors are close-on-exec */
+	int export_pcie;       /* CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE: see sim.h */
+	bool export_default;   /* exports without this flag */
+	bool coherent;	       /* the processor reaches device memory without PCIe */
+	bool dma_buf;	       /* devices export memory, and say so */
+	bool rdma;	       /* devices say that they support GPUDirect RDMA */
 	enum {
 		SIM_RDMA_FLAG_IGNORED,
 		SIM_RDMA_FLAG_NEEDED,

@@ -12,6 +12,7 @@
 #include "bar.h"
 #include "contexts.h"
 #include "core.h"
+#include "overlap.h"
 #include "memory.h"
 #include "physical.h"
 
@@ -169,10 +170,10 @@ static CUresult has_mapping(unsigned long long flags)
 	}
 }
 
-SIM_CTX_CALL(cuMemGetHandleForAddressRange,
+SIM_TOUCHING(cuMemGetHandleForAddressRange, SIM_NEEDS_CONTEXT,
 	     (void *handle, CUdeviceptr ptr, size_t size, CUmemRangeHandleType type,
 	      unsigned long long flags),
-	     (handle, ptr, size, type, flags))
+	     (handle, ptr, size, type, flags), SIM_ASKS(ptr, size))
 {
 	uint64_t page = sysconf(_SC_PAGESIZE);
 	CUresult result;

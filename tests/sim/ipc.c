@@ -14,6 +14,7 @@
 #include "bar.h"
 #include "contexts.h"
 #include "core.h"
+#include "overlap.h"
 #include "imports.h"
 #include "memory.h"
 
@@ -144,7 +145,7 @@ void sim_ipc_free(struct sim_alloc *alloc)
 	sim_free_whole(alloc);
 }
 
-SIM_CTX_CALL(cuIpcCloseMemHandle, (CUdeviceptr ptr), (ptr))
+SIM_TOUCHING(cuIpcCloseMemHandle, SIM_NEEDS_CONTEXT, (CUdeviceptr ptr), (ptr), SIM_ENDS(ptr, 0))
 {
 	struct sim_alloc *alloc = sim_alloc_at(ptr);
 

@@ -2,6 +2,7 @@
 /* cuMemAlloc and its family, cuMemFree, and the figures of the whole memory. */
 #include "contexts.h"
 #include "core.h"
+#include "overlap.h"
 #include "graphs.h"
 #include "host.h"
 #include "imports.h"
@@ -181,7 +182,8 @@ static CUresult free_device_memory(uint64_t addr)
 	}
 }
 
-SIM_ENTRY(cuMemFree_v2, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr dptr), (dptr))
+SIM_TOUCHING(cuMemFree_v2, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr dptr), (dptr),
+	     SIM_ENDS(dptr, 0))
 {
 	return free_device_memory(dptr);
 }
@@ -192,7 +194,8 @@ SIM_API int sim_free_unseen(unsigned long long address)
 	return entry_cuMemFree_v2(address);
 }
 
-SIM_ENTRY(cuMemFree, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr_v1 dptr), (dptr))
+SIM_TOUCHING(cuMemFree, SIM_NEEDS_NO_DEAD_CONTEXT | SIM_UNSAFE, (CUdeviceptr_v1 dptr), (dptr),
+	     SIM_ENDS(dptr, 0))
 {
 	return free_device_memory(dptr);
 }

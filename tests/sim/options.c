@@ -174,8 +174,20 @@ static void read_numbers(void)
 	sim_options.rdma_page &= ~((2ull << 20) - 1);
 }
 
+static void read_overlaps(void)
+{
+	const char *text = getenv("SIM_OVERLAPS");
+
+	sim_options.overlaps_allowed = text && !strcmp(text, "allowed");
+	if (text && *text && !sim_options.overlaps_allowed)
+		sim_complain("simulated libcuda: SIM_OVERLAPS=%s: allowed is accepted; aborting "
+			     "where a call meets a free of its memory",
+			     text);
+}
+
 void sim_read_options(void)
 {
+	read_overlaps();
 	read_platform();
 	read_numbers();
 }

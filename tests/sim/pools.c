@@ -10,6 +10,7 @@
 
 #include "contexts.h"
 #include "core.h"
+#include "overlap.h"
 #include "graphs.h"
 #include "handles.h"
 #include "memory.h"
@@ -251,12 +252,14 @@ static CUresult free_async(uint64_t addr, CUstream handle, bool per_thread)
 	}
 }
 
-SIM_CTX_CALL(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream), (dptr, stream))
+SIM_TOUCHING(cuMemFreeAsync, SIM_NEEDS_CONTEXT, (CUdeviceptr dptr, CUstream stream), (dptr, stream),
+	     SIM_ENDS(dptr, 0))
 {
 	return free_async(dptr, stream, false);
 }
 
-SIM_CTX_CALL(cuMemFreeAsync_ptsz, (CUdeviceptr dptr, CUstream stream), (dptr, stream))
+SIM_TOUCHING(cuMemFreeAsync_ptsz, SIM_NEEDS_CONTEXT, (CUdeviceptr dptr, CUstream stream),
+	     (dptr, stream), SIM_ENDS(dptr, 0))
 {
 	return free_async(dptr, stream, true);
 }

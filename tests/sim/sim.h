@@ -23,6 +23,8 @@
  *   SIM_PIN_BYTES=N        pin space of each device: an export that would go above it fails with
  *                          CUDA_ERROR_OUT_OF_MEMORY. Closing descriptors (all duplicates, in all
  *                          processes, and mappings of them) frees space again
+ *   SIM_OVERLAPS=          allowed: answer also about memory that is inside a free of another
+ *                          thread. Else such a call aborts the process, see overlap.h.
  *   SIM_EXPORT_CLOEXEC=1   0: exported descriptors are not close-on-exec
  *   SIM_EXPORT_PCIE=0      1: exports with CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE work.
  *                          0: they fail with CUDA_ERROR_NOT_SUPPORTED, as on x86; 2: with

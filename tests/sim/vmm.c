@@ -5,6 +5,7 @@
  */
 #include "contexts.h"
 #include "core.h"
+#include "overlap.h"
 #include "handles.h"
 #include "memory.h"
 #include "physical.h"
@@ -265,7 +266,8 @@ static void unmap(struct sim_block *block)
 	}
 }
 
-SIM_CALL(cuMemUnmap, (CUdeviceptr ptr, size_t size), (ptr, size))
+SIM_TOUCHING(cuMemUnmap, SIM_NEEDS_INIT, (CUdeviceptr ptr, size_t size), (ptr, size),
+	     SIM_ENDS(ptr, size))
 {
 	uint64_t at = ptr;
 

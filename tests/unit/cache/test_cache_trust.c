@@ -256,16 +256,21 @@ START_TEST(where_frees_are_not_watched_none_is_missed)
 }
 END_TEST
 
-/* A free that is seen, of memory that the check of a hit finds gone meanwhile. */
+/* A free that is seen, of memory that a hit is just being checked for. */
 static void free_seen(void *arg)
 {
 	(void)arg;
 	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
 }
 
-static void free_in_other_thread(void *arg)
+static struct worker freeing;
+
+/* It waits for the answer, which is that the memory is there. */
+static void begin_to_free(void *arg)
 {
-	in_other_thread(free_seen, arg);
+	worker_start(&freeing, free_seen, arg);
+	worker_wait_idle(&freeing);
+	ck_assert(!worker_is_done(&freeing));
 }
 
 START_TEST(a_free_that_is_seen_during_a_check_is_no_miss)
@@ -274,8 +279,9 @@ START_TEST(a_free_that_is_seen_during_a_check_is_no_miss)
 	pdn_volatile(AT(0), 1);
 	get_and_put(AT(0), 1);
 	pdn_volatile(AT(2), 1);
-	fake_at_edge(FAKE_QUERY, FAKE_ENTERING(0), free_in_other_thread, NULL);
+	fake_at_edge(FAKE_QUERY, FAKE_ENTERING(0), begin_to_free, NULL);
 	must_refuse(AT(0), 1, PINDOWN_ERR_NOT_DEVICE);
+	worker_join(&freeing);
 	ck_assert(fake_edge_met());
 	ck_assert_uint_eq(stats().distrusted, 0);
 	ck_assert_uint_eq(stats().missed_invalidations, 0);

@@ -43,29 +43,29 @@ static void assert_calls(enum fake_kind kind, struct calls expected)
 
 /*
  * The buffer id before all others, the attributes, the range of the allocation; SYNC_MEMOPS; the
- * export; the buffer id after it. (The scripted driver has no capture mode to be exchanged.)
+ * export; the buffer id after it. And how far the memory reaches that is freed. (The scripted driver has no capture mode to be exchanged.)
  */
 START_TEST(driver_calls_for_linear_memory)
 {
-	assert_calls(FAKE_LINEAR, (struct calls){.query = 4, .sync = 1, .export = 1});
+	assert_calls(FAKE_LINEAR, (struct calls){.query = 5, .sync = 1, .export = 1});
 }
 END_TEST
 
 /* And where the piece begins that the allocation was cut from. */
 START_TEST(driver_calls_for_memory_of_a_pool)
 {
-	assert_calls(FAKE_POOL, (struct calls){.query = 5, .sync = 1, .export = 1});
+	assert_calls(FAKE_POOL, (struct calls){.query = 6, .sync = 1, .export = 1});
 }
 END_TEST
 
 /* The driver has said for other mapped memory that it has no SYNC_MEMOPS. */
 START_TEST(driver_calls_for_mapped_memory)
 {
-	assert_calls(FAKE_VMM, (struct calls){.query = 4, .export = 1});
+	assert_calls(FAKE_VMM, (struct calls){.query = 5, .export = 1});
 }
 END_TEST
 
-/* A free of other memory under way: whether it was of this memory is asked once more. */
+/* A free of other memory under way makes no difference to a miss. It asks for itself, in two ways. */
 START_TEST(driver_calls_while_other_memory_is_freed)
 {
 	pdn_guard guard;
@@ -76,7 +76,7 @@ START_TEST(driver_calls_while_other_memory_is_freed)
 	before = fake_count(FAKE_CALLS);
 	get_and_put(BASE, 1);
 	pdn_ended(guard);
-	ck_assert_uint_eq(fake_count(FAKE_QUERY), 5);
+	ck_assert_uint_eq(fake_count(FAKE_QUERY), 4 + 2);
 	ck_assert_uint_gt(fake_count(FAKE_CALLS), before);
 }
 END_TEST
@@ -112,7 +112,7 @@ static unsigned length_of(void (*step)(void), unsigned count)
  */
 #if defined(__OPTIMIZE__) && !defined(__clang__)
 #define LIMIT	   680u
-#define MISS_LIMIT 1850u
+#define MISS_LIMIT 1920u
 #else
 #define LIMIT	   8000u
 #define MISS_LIMIT 40000u

@@ -209,7 +209,7 @@ END_TEST
 /* An unwatched free, then a watched allocation at the same address. */
 static void replace_unseen(uint64_t base)
 {
-	really_free(base);
+	ck_assert_int_eq(fake_free_unseen(base), FAKE_SUCCESS);
 	watched_alloc(base, LENGTH, FAKE_LINEAR);
 }
 
@@ -221,7 +221,7 @@ END_TEST
 
 static void replace_and_recheck(uint64_t base)
 {
-	really_free(base);
+	ck_assert_int_eq(fake_free_unseen(base), FAKE_SUCCESS);
 	fake_alloc(base, LENGTH, FAKE_LINEAR);
 	pdn_recheck(NULL);
 }
@@ -306,7 +306,8 @@ END_TEST
 static void pin_and_replace(uint64_t base)
 {
 	get_and_put(base, 1);
-	really_free_and_reuse(base);
+	ck_assert_int_eq(fake_free_unseen(base), FAKE_SUCCESS);
+	fake_alloc(base, LENGTH, FAKE_LINEAR);
 }
 
 START_TEST(volatile_memory_pinned_meanwhile_is_checked)

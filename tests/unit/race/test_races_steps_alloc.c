@@ -11,7 +11,7 @@ static uint64_t found_id; /* the id in a hit that began when the memory was ther
 
 static void replace_unseen(void)
 {
-	ck_assert_int_eq(fake_free(AT(0)), FAKE_SUCCESS);
+	ck_assert_int_eq(fake_free_unseen(AT(0)), FAKE_SUCCESS);
 	fake_alloc(AT(0), PAGE, FAKE_LINEAR);
 }
 

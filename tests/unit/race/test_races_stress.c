@@ -411,7 +411,7 @@ static void play_unseen(struct player *player)
 		/*
 		 * Until this free the driver says that the memory is alive, and a hit believes it.
 		 */
-		ck_assert_int_eq(fake_free(slot->base), FAKE_SUCCESS);
+		ck_assert_int_eq(fake_free_unseen(slot->base), FAKE_SUCCESS);
 		id_dies(id);
 		if (roll(player, 2))
 			begin_slot(player, slot, roll(player, 2));

@@ -8,7 +8,8 @@
 static int fake_cuMemGetHandleForAddressRange(void *handle, uint64_t base, size_t size, int type,
 					      unsigned long long flags)
 {
-	int result = fake_entered(FAKE_EXPORT);
+	struct fake_question question;
+	int result = fake_asks(FAKE_EXPORT, &question, base, size);
 
 	if (result == FAKE_SUCCESS) {
 		pthread_mutex_lock(&fake_lock);
@@ -18,7 +19,7 @@ static int fake_cuMemGetHandleForAddressRange(void *handle, uint64_t base, size_
 					       : fake_make_export(handle, base, size);
 		pthread_mutex_unlock(&fake_lock);
 	}
-	return fake_leaving(FAKE_EXPORT, result);
+	return fake_answers(FAKE_EXPORT, &question, result);
 }
 
 /* ---- queries ---- */
@@ -136,7 +137,8 @@ static struct memory *known(uint64_t addr)
 
 static int fake_cuPointerGetAttribute(void *data, int attr, uint64_t addr)
 {
-	int result = fake_entered(FAKE_QUERY);
+	struct fake_question question;
+	int result = fake_asks(FAKE_QUERY, &question, addr, 1);
 
 	if (result == FAKE_SUCCESS) {
 		pthread_mutex_lock(&fake_lock);
@@ -144,7 +146,7 @@ static int fake_cuPointerGetAttribute(void *data, int attr, uint64_t addr)
 		result = m ? attribute(m, attr, data) : FAKE_INVALID_VALUE;
 		pthread_mutex_unlock(&fake_lock);
 	}
-	return fake_leaving(FAKE_QUERY, result);
+	return fake_answers(FAKE_QUERY, &question, result);
 }
 
 /*
@@ -153,7 +155,8 @@ static int fake_cuPointerGetAttribute(void *data, int attr, uint64_t addr)
  */
 static int fake_cuPointerGetAttributes(unsigned n, int *attrs, void **data, uint64_t addr)
 {
-	int result = fake_entered(FAKE_QUERY);
+	struct fake_question question;
+	int result = fake_asks(FAKE_QUERY, &question, addr, 1);
 
 	if (result == FAKE_SUCCESS) {
 		pthread_mutex_lock(&fake_lock);
@@ -162,12 +165,13 @@ static int fake_cuPointerGetAttributes(unsigned n, int *attrs, void **data, uint
 			result = attribute(m, attrs[i], data[i]);
 		pthread_mutex_unlock(&fake_lock);
 	}
-	return fake_leaving(FAKE_QUERY, result);
+	return fake_answers(FAKE_QUERY, &question, result);
 }
 
 static int fake_cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t addr)
 {
-	int result = fake_entered(FAKE_QUERY);
+	struct fake_question question;
+	int result = fake_asks(FAKE_QUERY, &question, addr, 1);
 
 	if (result == FAKE_SUCCESS) {
 		pthread_mutex_lock(&fake_lock);
@@ -181,12 +185,13 @@ static int fake_cuMemGetAddressRange_v2(uint64_t *base, size_t *size, uint64_t a
 					       : FAKE_NOT_FOUND;
 		pthread_mutex_unlock(&fake_lock);
 	}
-	return fake_leaving(FAKE_QUERY, result);
+	return fake_answers(FAKE_QUERY, &question, result);
 }
 
 static int fake_cuPointerSetAttribute(const void *value, int attr, uint64_t addr)
 {
-	int result = fake_entered(FAKE_SYNC);
+	struct fake_question question;
+	int result = fake_asks(FAKE_SYNC, &question, addr, 1);
 
 	if (result == FAKE_SUCCESS) {
 		pthread_mutex_lock(&fake_lock);
@@ -197,7 +202,7 @@ static int fake_cuPointerSetAttribute(const void *value, int attr, uint64_t addr
 					       : FAKE_SUCCESS;
 		pthread_mutex_unlock(&fake_lock);
 	}
-	return fake_leaving(FAKE_SYNC, result);
+	return fake_answers(FAKE_SYNC, &question, result);
 }
 
 /* ---- the rest ---- */

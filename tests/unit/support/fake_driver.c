@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/unit/support/fake_state.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -73,6 +74,66 @@ int fake_leaving(enum fake_call call, int result)
 	return result;
 }
 
+/* ---- questions that meet a free ---- */
+
+static struct fake_question *questions;
+static __thread char this_thread; /* its address */
+
+bool fake_overlaps_allowed; /* where a wait of a free is to end by time */
+
+static void meet(uint64_t addr)
+{
+	if (fake_overlaps_allowed)
+		return;
+	fprintf(stderr, "fake driver: asked about 0x%llx while another thread frees it\n",
+		(unsigned long long)addr);
+	abort();
+}
+
+int fake_asks(enum fake_call call, struct fake_question *question, uint64_t addr, uint64_t length)
+{
+	*question = (struct fake_question){addr, addr + length, &this_thread, NULL};
+	pthread_mutex_lock(&fake_lock);
+	for (unsigned i = 0; i < fake_memories; i++) {
+		const struct memory *m = &fake_memory[i];
+
+		if (m->alive && m->ending && m->ending != &this_thread && m->base < question->end &&
+		    question->begin < m->base + m->size)
+			meet(addr);
+	}
+	question->next = questions;
+	questions = question;
+	pthread_mutex_unlock(&fake_lock);
+	return fake_entered(call);
+}
+
+int fake_answers(enum fake_call call, struct fake_question *question, int result)
+{
+	struct fake_question **at = &questions;
+
+	result = fake_leaving(call, result);
+	pthread_mutex_lock(&fake_lock);
+	while (*at && *at != question)
+		at = &(*at)->next;
+	if (*at) /* not in a child that was forked meanwhile */
+		*at = question->next;
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
+/* Lock held, and let go for a moment: another thread that asks now is wrong. */
+static void end_memory(struct memory *m)
+{
+	m->ending = &this_thread;
+	for (const struct fake_question *q = questions; q; q = q->next)
+		if (q->thread != &this_thread && q->begin < m->base + m->size && m->base < q->end)
+			meet(q->begin);
+	pthread_mutex_unlock(&fake_lock);
+	sched_yield();
+	pthread_mutex_lock(&fake_lock);
+	m->alive = false;
+}
+
 /* ---- the program's side ---- */
 
 void fake_alloc_in(uint64_t base, uint64_t size, enum fake_kind kind, void *context, int device,
@@ -88,8 +149,8 @@ void fake_alloc_in(uint64_t base, uint64_t size, enum fake_kind kind, void *cont
 	}
 	if (at == fake_memories)
 		fake_memories++;
-	fake_memory[at] =
-		(struct memory){base, size, ++fake_last_id, kind, context, pool, device, true};
+	fake_memory[at] = (struct memory){base, size,	++fake_last_id, kind, context,
+					  pool, device, true,		NULL};
 	pthread_mutex_unlock(&fake_lock);
 }
 
@@ -109,23 +170,38 @@ struct memory *fake_find(uint64_t addr)
 	return NULL;
 }
 
-int fake_free(uint64_t base)
+static int free_memory(uint64_t base, void (*end)(struct memory *m))
 {
 	pthread_mutex_lock(&fake_lock);
 	struct memory *m = fake_find(base);
 	bool ok = m && m->base == base;
 	if (ok)
-		m->alive = false;
+		end(m);
 	pthread_mutex_unlock(&fake_lock);
 	return ok ? FAKE_SUCCESS : FAKE_INVALID_VALUE;
+}
+
+int fake_free(uint64_t base)
+{
+	return free_memory(base, end_memory);
+}
+
+static void end_at_once(struct memory *m)
+{
+	m->alive = false;
+}
+
+int fake_free_unseen(uint64_t base)
+{
+	return free_memory(base, end_at_once);
 }
 
 void fake_context_destroy(void *context)
 {
 	pthread_mutex_lock(&fake_lock);
 	for (unsigned i = 0; i < fake_memories; i++)
-		if (fake_memory[i].context == context)
-			fake_memory[i].alive = false;
+		if (fake_memory[i].alive && fake_memory[i].context == context)
+			end_memory(&fake_memory[i]);
 	pthread_mutex_unlock(&fake_lock);
 }
 

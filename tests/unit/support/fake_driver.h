@@ -59,7 +59,10 @@ bool fake_is_mapped(uint64_t base, uint64_t id);
 void fake_alloc(uint64_t base, uint64_t size, enum fake_kind kind);
 void fake_alloc_in(uint64_t base, uint64_t size, enum fake_kind kind, void *context, int device,
 		   void *pool);
-int fake_free(uint64_t base); /* FAKE_INVALID_VALUE when nothing starts there */
+int fake_free(uint64_t base);
+extern bool fake_overlaps_allowed;
+/* The same where pindown sees nothing of it: it may meet questions (fake_asks()). */
+int fake_free_unseen(uint64_t base); /* FAKE_INVALID_VALUE when nothing starts there */
 void fake_context_destroy(void *context);
 uint64_t fake_id(uint64_t addr);    /* the buffer id alive there, 0 when none */
 #define FAKE_CONTEXT ((void *)0xc0) /* the context of fake_alloc() */

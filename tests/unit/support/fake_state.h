@@ -16,6 +16,14 @@ struct memory {
 	void *context, *pool;
 	int device;
 	bool alive;
+	const void *ending; /* inside a free: of this thread */
+};
+
+/* A question that is under way, on the stack of its thread. */
+struct fake_question {
+	uint64_t begin, end;
+	const void *thread;
+	struct fake_question *next;
 };
 
 /* Guards all that follows. Never held while a test's own function runs. */
@@ -43,6 +51,13 @@ extern __thread void *fake_current_context;
  */
 int fake_entered(enum fake_call call);
 int fake_leaving(enum fake_call call, int result);
+
+/*
+ * The same for a call about memory. The real driver may crash where it is asked about memory that
+ * it frees in another thread: this one aborts.
+ */
+int fake_asks(enum fake_call call, struct fake_question *question, uint64_t addr, uint64_t length);
+int fake_answers(enum fake_call call, struct fake_question *question, int result);
 
 /* Call it with the lock held. The memory that is alive at addr, or NULL. */
 struct memory *fake_find(uint64_t addr);

@@ -274,8 +274,8 @@ static int PDN_RARE free_memory(struct pdn_attempt *a)
 }
 
 /*
- * Each wait has its own deadline, as others may have to be waited for again. A round that waits for
- * another thread's pin of the same takes a millisecond.
+ * Each wait has its own deadline, and others may have to be waited for again. This counts rounds in
+ * which another thread came in between, and has finished since: there is no end of such threads.
  */
 #define MOST_ROUNDS 2000
 

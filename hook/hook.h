@@ -343,6 +343,7 @@ void pdn_primary_release(struct call *call, CUdevice device);
 void pdn_primary_released(const struct call *call, CUdevice device);
 void pdn_primary_reset(struct call *call, CUdevice device);
 void pdn_primary_did_reset(CUdevice device);
+extern const struct pdn_primary_counts pdn_contexts_count; /* for pdn_primary_counts */
 void pdn_green_created(void *green, CUdevice device);
 void pdn_green_context(void *context, void *green);
 void pdn_green_destroy(struct call *call, void *green);

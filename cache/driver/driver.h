@@ -129,6 +129,19 @@ extern bool (*pdn_free_is_sure)(uint64_t addr);
  */
 extern bool (*pdn_pool_keeps)(void *pool);
 
+/*
+ * pindown retains a primary context for a call that needs one, and the program may drop its last
+ * hold meanwhile: then pindown's release ends the context. So who counts the program's holds counts
+ * this one, too, and the release that is the last one ends the memory first, whose ever it is. Set
+ * by hook/; NULL: they are not counted.
+ */
+struct pdn_primary_counts {
+	bool (*is_held)(int device); /* by calls of the program that were seen */
+	void (*retained)(void *context, int device);
+	void (*release)(int device, int (*real)(int device)); /* makes the call */
+};
+extern const struct pdn_primary_counts *pdn_primary_counts;
+
 /* Call the driver no more: it is shut down, or this is a forked child that can't use it. */
 void pdn_driver_forget(void);
 

@@ -14,6 +14,7 @@
 #include "cache/base/thread.h"
 #include "cache/commit.h"
 #include "cache/budget.h"
+#include "cache/driver/cuda_abi.h"
 #include "cache/evict.h"
 #include "cache/index.h"
 #include "cache/kept.h"
@@ -285,6 +286,10 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	struct pdn_attempt a;
 	int result = PDN_AGAIN;
 
+	if (!pdn_driver_permits()) {
+		pdn_set_driver_error(PINDOWN_ERR_DRIVER, CUDA_ERROR_NOT_PERMITTED);
+		return PINDOWN_ERR_DRIVER;
+	}
 	a.addr = addr;
 	a.length = length;
 	a.growth = (struct pdn_growth){.addr = addr, .length = length};

@@ -89,6 +89,10 @@ static int begin_opening(struct pdn_flight *flight, const struct pindown_region 
 {
 	enum pdn_nearness most = PDN_NO_GUARD_NEAR;
 
+	if (!pdn_driver_permits()) {
+		pdn_set_driver_error(PINDOWN_ERR_DRIVER, CUDA_ERROR_NOT_PERMITTED);
+		return PINDOWN_ERR_DRIVER;
+	}
 	while (begin_opening_flight(flight, region, pin, pcie)) {
 		uint64_t begin = pin->base, end = begin + pin->length;
 

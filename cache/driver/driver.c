@@ -188,6 +188,14 @@ bool PDN_RARE pdn_driver_has_context(void)
 	return HAVE_RARELY(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
 }
 
+bool PDN_RARE pdn_driver_permits(void)
+{
+	CUdevice device;
+
+	return !HAVE_RARELY(cuCtxGetDevice) ||
+	       REAL(cuCtxGetDevice)(&device) != CUDA_ERROR_NOT_PERMITTED;
+}
+
 /* ---- describing an allocation ------------------------------------------------------------- */
 
 struct attributes {

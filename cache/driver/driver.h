@@ -86,6 +86,13 @@ int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device,
 bool pdn_driver_has_context(void);
 
 /*
+ * Not in a callback of the driver's (cuLaunchHostFunc, cuStreamAddCallback), where CUDA forbids its
+ * calls, and the driver may refuse them. This asks for what the thread has at hand; a miss, and the
+ * opening of a region's descriptor, ask nothing more there.
+ */
+bool pdn_driver_permits(void);
+
+/*
  * Reserve [*begin, end), whole blocks of 2 MiB, without memory: the driver hands the addresses out
  * to nobody. No context is needed. If the free range around them begins earlier, it is reserved
  * from there, and *begin says so. ELSEWHERE: all of `tries` calls got other addresses.

@@ -222,6 +222,12 @@ static inline bool pdn_verbs_any_limit(void)
 /* How long a region of a dma-buf may be. UINT64_MAX: no limit is known; 0: none can be made. */
 uint64_t pdn_verbs_longest(const struct ibv_context *context);
 void pdn_verbs_note_limit(struct ibv_context *context, uint64_t longest);
+/*
+ * The card has refused the dma-buf of this memory for good. If it has refused other memory before,
+ * and taken none since, it takes no dma-bufs at all.
+ */
+void pdn_verbs_note_refused(struct ibv_context *context, uint64_t buffer_id);
+void pdn_verbs_note_taken(struct ibv_context *context);
 void pdn_verbs_forget_limits(const struct ibv_context *context);
 
 /* ---- cached registrations (cache.c) --------------------------------------------------------- */

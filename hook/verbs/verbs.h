@@ -134,15 +134,22 @@ struct pdn_mr {
 struct pdn_mr *pdn_mr_new(enum pdn_mr_state state);
 void pdn_mr_free(struct pdn_mr *mr);
 
-extern uintptr_t pdn_mr_begin, pdn_mr_size;
+/*
+ * Where they lie. In one cache line, so that a child which is forked in the middle of a change sees
+ * the first stores of it and none of the others.
+ */
+extern struct pdn_mr_place {
+	uintptr_t begin, size;		  /* size: stored last; 0: nothing is reserved yet */
+	uint32_t capacity, usable, fresh; /* under PDN_LOCK_MRS; numbers begin with 1 */
+} __attribute__((aligned(64))) pdn_mr_place;
 
 /* Did we make this one? */
 static inline bool pdn_mr_is_ours(const struct ibv_mr *mr)
 {
 	/* Acquire pairs with the release in reserve(): with the size, the begin is there. */
-	uintptr_t size = __atomic_load_n(&pdn_mr_size, __ATOMIC_ACQUIRE);
+	uintptr_t size = __atomic_load_n(&pdn_mr_place.size, __ATOMIC_ACQUIRE);
 
-	return (uintptr_t)mr - __atomic_load_n(&pdn_mr_begin, __ATOMIC_RELAXED) < size;
+	return (uintptr_t)mr - __atomic_load_n(&pdn_mr_place.begin, __ATOMIC_RELAXED) < size;
 }
 
 /* Stored after the other members: release pairs with the acquire in is_of(). */

@@ -84,19 +84,22 @@ int PDN_RARE pdn_attempt_meets_own_free(struct pdn_attempt *a)
 
 /*
  * Another thread is pinning the same: when that has settled, the memory is in the index, or free
- * again.
+ * again. Until then the driver is not asked again, and pins of other memory that settle are no
+ * reason to. Whoever waits sleeps, however slow the machine is, and gives up when this one wait has
+ * taken too long.
  */
 int PDN_RARE pdn_attempt_wait_for_company(struct pdn_attempt *a)
 {
-	uint64_t deadline = pdn_deadline(1000000);
+	uint64_t deadline = pdn_race_deadline();
+	bool in_time = true, pins;
 
 	PDN_POINT(PIN_DUPLICATE, a->addr);
 	pdn_lock();
 	pdn_flight_end(&a->flight);
-	/* Pins of other memory settle meanwhile: they are no reason to ask the driver again. */
-	while (!a->flight.nowait && pdn_flight_is_duplicate(&a->flight) &&
-	       pdn_wait_pending(deadline))
-		;
+	while ((pins = pdn_flight_is_duplicate(&a->flight)) && in_time && !a->flight.nowait)
+		in_time = pdn_wait_pending(deadline);
 	pdn_unlock();
-	return a->flight.nowait ? PINDOWN_ERR_WOULD_WAIT : PDN_AGAIN;
+	if (a->flight.nowait)
+		return PINDOWN_ERR_WOULD_WAIT;
+	return pins ? PINDOWN_ERR_TIMED_OUT : PDN_AGAIN;
 }

@@ -14,6 +14,7 @@
 #include "cache/base/thread.h"
 #include "cache/commit.h"
 #include "cache/budget.h"
+#include "cache/driver/cuda_abi.h"
 #include "cache/evict.h"
 #include "cache/index.h"
 #include "cache/kept.h"
@@ -270,8 +271,8 @@ static int PDN_RARE free_memory(struct pdn_attempt *a)
 }
 
 /*
- * Each wait has its own deadline, as others may have to be waited for again. A round that waits for
- * another thread's pin of the same takes a millisecond.
+ * Each wait has its own deadline, and others may have to be waited for again. This counts rounds in
+ * which another thread came in between, and has finished since: there is no end of such threads.
  */
 #define MOST_ROUNDS 2000
 
@@ -281,6 +282,10 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	struct pdn_attempt a;
 	int result = PDN_AGAIN;
 
+	if (!pdn_driver_permits()) {
+		pdn_set_driver_error(PINDOWN_ERR_DRIVER, CUDA_ERROR_NOT_PERMITTED);
+		return PINDOWN_ERR_DRIVER;
+	}
 	a.addr = addr;
 	a.length = length;
 	a.growth = (struct pdn_growth){.addr = addr, .length = length};

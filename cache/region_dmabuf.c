@@ -87,6 +87,10 @@ static bool begin_opening_flight(struct pdn_flight *flight, const struct pindown
 static int begin_opening(struct pdn_flight *flight, const struct pindown_region *region,
 			 struct pdn_pin *pin, bool pcie)
 {
+	if (!pdn_driver_permits()) {
+		pdn_set_driver_error(PINDOWN_ERR_DRIVER, CUDA_ERROR_NOT_PERMITTED);
+		return PINDOWN_ERR_DRIVER;
+	}
 	while (begin_opening_flight(flight, region, pin, pcie)) {
 		if (!(pdn_flight_reach(flight, pin->base, pin->base + pin->length) & PDN_GUARDED))
 			return PINDOWN_OK;

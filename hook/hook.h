@@ -157,7 +157,8 @@ void *pdn_stub_libc_dlmopen(long, const char *, int);
 
 /*
  * Look for the driver. When it is found for the first time, hook/ begins (pdn_hook_begin()). True:
- * it is loaded, and will stay loaded.
+ * it is loaded, and will stay loaded. Unless it was known, this may wait for a dlopen() in another
+ * thread: loader/library.h.
  */
 bool pdn_libcuda_begin(void);
 
@@ -169,7 +170,7 @@ const struct pdn_library *pdn_libcuda_library(void);
 /* Only while the program calls the loader: keep the driver from being unloaded. */
 void pdn_hold_libcuda(void);
 
-/* The next definition after pindown's, or the driver's own; NULL if there is no driver. */
+/* In a call of it: the next definition after pindown's, or the driver's own; NULL: no driver. */
 void *pdn_next_function(const char *name);
 
 /* A function that libcuda exports, or NULL. `slot` remembers it. */
@@ -342,6 +343,7 @@ void pdn_primary_release(struct call *call, CUdevice device);
 void pdn_primary_released(const struct call *call, CUdevice device);
 void pdn_primary_reset(struct call *call, CUdevice device);
 void pdn_primary_did_reset(CUdevice device);
+extern const struct pdn_primary_counts pdn_contexts_count; /* for pdn_primary_counts */
 void pdn_green_created(void *green, CUdevice device);
 void pdn_green_context(void *context, void *green);
 void pdn_green_destroy(struct call *call, void *green);

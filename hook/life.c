@@ -119,6 +119,7 @@ PDN_STARTS static void watch(void)
 		pdn_is_mapped = pdn_mapping_is_known;
 		pdn_free_is_sure = pdn_mem_free_is_sure;
 		pdn_pool_keeps = pdn_pool_is_known_to_keep;
+		pdn_primary_counts = &pdn_contexts_count;
 	}
 }
 

@@ -332,38 +332,46 @@ static struct sg_table *sg_table_of(const struct pdn_dma *dma, struct device *de
 	return table;
 }
 
-/* Called with the reservation lock held, so it must not call the driver. */
+/* One sg table less. Once the dma-buf has ended, the last one lets reap() unmap the device. */
+static void attachment_unmapped(struct pdn_dmabuf *export, struct pdn_attachment *attachment)
+{
+	mutex_lock(&export->lock);
+	if (!--attachment->maps && export->ended)
+		reap_later(export);
+	mutex_unlock(&export->lock);
+}
+
+/*
+ * Called with the reservation lock held, so it must not call the driver. A mapping that is counted
+ * keeps the addresses, so the table is made without export->lock.
+ */
 static struct sg_table *export_map(struct dma_buf_attachment *attach,
 				   enum dma_data_direction direction)
 {
 	struct pdn_dmabuf *export = attach->dmabuf->priv;
 	struct pdn_attachment *attachment = attach->priv;
 	struct sg_table *table;
+	bool ended;
 
 	mutex_lock(&export->lock);
-	if (export->ended) {
-		table = ERR_PTR(-ENODEV);
-	} else {
-		table = sg_table_of(&attachment->dma, attach->dev);
-		if (!IS_ERR(table))
-			attachment->maps++;
-	}
+	ended = export->ended;
+	if (!ended)
+		attachment->maps++;
 	mutex_unlock(&export->lock);
+	if (ended)
+		return ERR_PTR(-ENODEV);
+	table = sg_table_of(&attachment->dma, attach->dev);
+	if (IS_ERR(table))
+		attachment_unmapped(export, attachment);
 	return table;
 }
 
 static void export_unmap(struct dma_buf_attachment *attach, struct sg_table *table,
 			 enum dma_data_direction direction)
 {
-	struct pdn_dmabuf *export = attach->dmabuf->priv;
-	struct pdn_attachment *attachment = attach->priv;
-
 	sg_free_table(table);
 	kfree(table);
-	mutex_lock(&export->lock);
-	if (!--attachment->maps && export->ended)
-		reap_later(export);
-	mutex_unlock(&export->lock);
+	attachment_unmapped(attach->dmabuf->priv, attach->priv);
 }
 
 /* Nothing is attached any more. */

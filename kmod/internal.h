@@ -20,7 +20,10 @@
  *
  * Locks, outermost first. "driver" is the NVIDIA driver's API lock: get_pages, put_pages and
  * dma_map_pages take it, and the driver holds it around the callback. So no lock that the callback
- * takes (all below "driver") is ever held while one of those is called.
+ * takes (all below "driver") is ever held while one of those is called. Nor is memory allocated
+ * under region->lock or export->lock: an allocation may wait for memory to be freed, and that for
+ * the driver. The sg tables of a dma-buf are allocated under its reservation, which the kernel's
+ * rules for reservations allow.
  *
  *	one_at_a_time		large and limited requests to the driver, see budget.c
  *	owner->puts		keeps pins apart from unpins of one process, see region.c

@@ -45,8 +45,8 @@ static void wc_free(struct pdn_region *region, u32 count)
 		arch_io_free_memtype_wc(region->runs[count].start, pdn_run_length(region, count));
 }
 
-/* Needs region->lock for writing, like every change of the mapping members. */
-static void wc_reserve(struct pdn_region *region)
+/* Allocates, so without region->lock: the runs of a region that was live stay as they are. */
+static bool wc_reserve(struct pdn_region *region)
 {
 	u32 i;
 
@@ -54,12 +54,13 @@ static void wc_reserve(struct pdn_region *region)
 		if (arch_io_reserve_memtype_wc(region->runs[i].start,
 					       pdn_run_length(region, i))) {
 			wc_free(region, i);
-			return;
+			return false;
 		}
 	}
-	region->wc_reserved = true;
+	return true;
 }
 
+/* Needs region->lock for writing, like every change of the mapping members. */
 static void wc_release(struct pdn_region *region)
 {
 	if (region->wc_reserved)
@@ -147,11 +148,25 @@ static vm_fault_t insert_around(struct vm_fault *vmf, const struct pdn_region *r
 	return VM_FAULT_NOPAGE;
 }
 
+static int leave_pte(pte_t *pte, unsigned long address, void *unused)
+{
+	return 0;
+}
+
+/* Makes the page of page tables that maps the window, so that no insertion allocates. */
+static int make_page_table(struct vm_fault *vmf)
+{
+	return apply_to_page_range(vmf->vma->vm_mm, vmf->address & PAGE_MASK, PAGE_SIZE, leave_pte,
+				   NULL);
+}
+
 static vm_fault_t region_fault(struct vm_fault *vmf)
 {
 	struct pdn_region *region = vmf->vma->vm_private_data;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
+	if (make_page_table(vmf))
+		return VM_FAULT_OOM;
 	down_read(&region->lock);
 	if (region->state == PDN_LIVE)
 		ret = insert_around(vmf, region);
@@ -234,13 +249,69 @@ static int choose_caching(struct pdn_region *region, u32 *caching)
 	}
 }
 
+/* What the first mapping of a region takes over; made without region->lock. */
+struct first_mapping {
+	u32 id; /* 0: none */
+	bool wc_reserved;
+};
+
 /* Needs region->lock for writing. */
-static int map_region(struct pdn_region *region, struct vm_area_struct *vma, u32 *asked)
+static int find_needs(struct pdn_region *region, u32 caching, bool *id, bool *wc)
+{
+	int ret;
+
+	if (region->state != PDN_LIVE)
+		return -ESTALE;
+	ret = choose_caching(region, &caching);
+	if (ret)
+		return ret;
+	*id = !region->map_id;
+	*wc = !region->mappings && caching == WRITE_COMBINED;
+	return 0;
+}
+
+static int first_mapping_prepare(struct pdn_region *region, u32 caching,
+				 struct first_mapping *first)
+{
+	bool needs_id, needs_wc;
+	int ret;
+
+	down_write(&region->lock);
+	ret = find_needs(region, caching, &needs_id, &needs_wc);
+	up_write(&region->lock);
+	if (ret)
+		return ret;
+	if (needs_id) {
+		ret = ida_alloc_range(&map_ids, 1, MAX_MAP_ID, GFP_KERNEL);
+		if (ret < 0)
+			return ret;
+		first->id = ret;
+	}
+	if (needs_wc)
+		first->wc_reserved = wc_reserve(region);
+	return 0;
+}
+
+/* What the region has not taken over. */
+static void first_mapping_drop(struct pdn_region *region, const struct first_mapping *first)
+{
+	if (first->id)
+		ida_free(&map_ids, first->id);
+	if (first->wc_reserved)
+		wc_free(region, region->run_count);
+}
+
+/*
+ * Needs region->lock for writing. mmap_lock is held from first_mapping_prepare() on, and only this
+ * process maps the region: so it has got what is needed, unless the region has ended.
+ */
+static int map_region(struct pdn_region *region, struct vm_area_struct *vma, u32 *asked,
+		      struct first_mapping *first)
 {
 	u64 offset = (u64)(vma->vm_pgoff & ((1ul << ID_SHIFT) - 1)) << PAGE_SHIFT;
 	u64 length = vma->vm_end - vma->vm_start;
 	u32 caching;
-	int ret, id;
+	int ret;
 
 	if (region->state != PDN_LIVE)
 		return -ESTALE;
@@ -252,20 +323,18 @@ static int map_region(struct pdn_region *region, struct vm_area_struct *vma, u32
 	caching = *asked;
 	if (region->mappings && region->map_caching != caching)
 		return -EBUSY;
-	if (!region->map_id) {
-		id = ida_alloc_range(&map_ids, 1, MAX_MAP_ID, GFP_KERNEL);
-		if (id < 0)
-			return id;
-		region->map_id = id;
-	}
-	if (!region->mappings && caching == WRITE_COMBINED)
-		wc_reserve(region);
+	if (first->id)
+		region->map_id = first->id;
+	if (first->wc_reserved)
+		region->wc_reserved = true;
+	*first = (struct first_mapping){};
 	region->map_caching = caching;
 	region->mappings++;
 
 	vma->vm_page_prot = protection_of(vma->vm_page_prot, caching);
 	vma->vm_pgoff = ((unsigned long)region->map_id << ID_SHIFT) | (offset >> PAGE_SHIFT);
-	pdn_vm_flags_change(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP, 0);
+	pdn_vm_flags_change(vma, VM_IO | VM_PFNMAP | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP,
+			    VM_MAYEXEC);
 	vma->vm_private_data = region;
 	vma->vm_ops = &region_vm_ops;
 	return 0;
@@ -276,6 +345,7 @@ int pdn_mmap(struct file *filp, struct vm_area_struct *vma)
 	struct pdn_file *file = filp->private_data;
 	u32 number = (vma->vm_pgoff >> ID_SHIFT) & PDN_MAX_REGION;
 	u32 caching = vma->vm_pgoff >> CACHING_SHIFT;
+	struct first_mapping first = {};
 	struct pdn_region *region;
 	int ret;
 
@@ -285,12 +355,19 @@ int pdn_mmap(struct file *filp, struct vm_area_struct *vma)
 		return -EPERM;
 	if (!(vma->vm_flags & VM_SHARED) || caching > WRITE_COMBINED)
 		return -EINVAL;
+	/* Nobody runs code from the memory of a GPU. */
+	if (vma->vm_flags & VM_EXEC)
+		return -EACCES;
 	region = pdn_region_get(file, number);
 	if (!region)
 		return -ENOENT;
-	down_write(&region->lock);
-	ret = map_region(region, vma, &caching);
-	up_write(&region->lock);
+	ret = first_mapping_prepare(region, caching, &first);
+	if (!ret) {
+		down_write(&region->lock);
+		ret = map_region(region, vma, &caching, &first);
+		up_write(&region->lock);
+	}
+	first_mapping_drop(region, &first);
 	trace_pindown_map(region, vma->vm_start, vma->vm_end, caching, ret);
 	if (ret) {
 		pdn_region_put(region);

@@ -246,8 +246,9 @@ struct pindown_answer {
  * be cached (the default). The error is EOPNOTSUPP for any other kind, and for every kind where the
  * kind of memory is unclear. All mappings of a region that exist at a time have one kind of
  * caching; EBUSY otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by
- * mremap), is not inherited over fork(), and can't be MAP_PRIVATE (EINVAL). EINVAL also when it
- * runs past the end. After the region has ended an access raises SIGBUS and never returns data.
+ * mremap), is not inherited over fork(), and can't be MAP_PRIVATE (EINVAL) or PROT_EXEC (EACCES).
+ * EINVAL also when it runs past the end. After the region has ended an access raises SIGBUS and
+ * never returns data.
  *
  * On x86, the machine's memory types decide in the end about the caching.
  *

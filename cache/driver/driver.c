@@ -13,6 +13,7 @@
 PDN_AT_LOAD bool (*pdn_is_mapped)(uint64_t base, uint64_t buffer_id);
 PDN_AT_LOAD bool (*pdn_free_is_sure)(uint64_t addr);
 PDN_AT_LOAD bool (*pdn_pool_keeps)(void *pool);
+PDN_AT_LOAD const struct pdn_primary_counts *pdn_primary_counts;
 
 /*
  * The three functions that each pin needs have been found: one look serves for all. Relaxed, as
@@ -124,13 +125,18 @@ int PDN_RARE pdn_driver_device_attribute(int attribute, int device)
  * context stack is left alone where possible.
  */
 struct borrowed {
-	bool pushed, retained;
+	bool pushed, retained, counted;
 	int device;
 };
 
-/* Pool and VMM memory has no context: take the device's primary one if it is active. */
+/*
+ * Pool and VMM memory has no context: take the device's primary one if it is active. It is counted
+ * if it was held before: then a release in another thread that is not counted as the last one
+ * leaves that to us, and one that is has ended the memory.
+ */
 static bool PDN_RARE retain_primary(struct borrowed *b, int device, CUcontext *primary)
 {
+	bool held = pdn_primary_counts && pdn_primary_counts->is_held(device);
 	unsigned flags;
 	int active = 0;
 
@@ -140,7 +146,10 @@ static bool PDN_RARE retain_primary(struct borrowed *b, int device, CUcontext *p
 	    REAL(cuDevicePrimaryCtxRetain)(primary, device) != CUDA_SUCCESS)
 		return false;
 	b->retained = true;
+	b->counted = held;
 	b->device = device;
+	if (held)
+		pdn_primary_counts->retained(*primary, device);
 	return true;
 }
 
@@ -155,14 +164,21 @@ static bool PDN_RARE borrow(struct borrowed *b, CUcontext context, int device)
 	return b->pushed;
 }
 
+static int PDN_RARE release_primary(int device)
+{
+	return REAL(cuDevicePrimaryCtxRelease_v2)(device);
+}
+
 static void PDN_RARE return_borrowed(const struct borrowed *b)
 {
 	CUcontext popped;
 
 	if (b->pushed)
 		REAL(cuCtxPopCurrent_v2)(&popped);
-	if (b->retained)
-		REAL(cuDevicePrimaryCtxRelease_v2)(b->device);
+	if (b->counted)
+		pdn_primary_counts->release(b->device, release_primary);
+	else if (b->retained)
+		release_primary(b->device);
 }
 
 bool PDN_RARE pdn_driver_has_context(void)
@@ -170,6 +186,14 @@ bool PDN_RARE pdn_driver_has_context(void)
 	CUdevice device;
 
 	return HAVE_RARELY(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
+}
+
+bool PDN_RARE pdn_driver_permits(void)
+{
+	CUdevice device;
+
+	return !HAVE_RARELY(cuCtxGetDevice) ||
+	       REAL(cuCtxGetDevice)(&device) != CUDA_ERROR_NOT_PERMITTED;
 }
 
 /* ---- describing an allocation ------------------------------------------------------------- */

@@ -92,6 +92,13 @@ int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device,
 bool pdn_driver_has_context(void);
 
 /*
+ * Not in a callback of the driver's (cuLaunchHostFunc, cuStreamAddCallback), where CUDA forbids its
+ * calls, and the driver may refuse them. This asks for what the thread has at hand; a miss, and the
+ * opening of a region's descriptor, ask nothing more there.
+ */
+bool pdn_driver_permits(void);
+
+/*
  * Reserve [*begin, end), whole blocks of 2 MiB, without memory: the driver hands the addresses out
  * to nobody. No context is needed. If the free range around them begins earlier, it is reserved
  * from there, and *begin says so. ELSEWHERE: all of `tries` calls got other addresses.
@@ -134,6 +141,19 @@ extern bool (*pdn_free_is_sure)(uint64_t addr);
  * the same memory? Set by hook/; NULL: it does not.
  */
 extern bool (*pdn_pool_keeps)(void *pool);
+
+/*
+ * pindown retains a primary context for a call that needs one, and the program may drop its last
+ * hold meanwhile: then pindown's release ends the context. So who counts the program's holds counts
+ * this one, too, and the release that is the last one ends the memory first, whose ever it is. Set
+ * by hook/; NULL: they are not counted.
+ */
+struct pdn_primary_counts {
+	bool (*is_held)(int device); /* by calls of the program that were seen */
+	void (*retained)(void *context, int device);
+	void (*release)(int device, int (*real)(int device)); /* makes the call */
+};
+extern const struct pdn_primary_counts *pdn_primary_counts;
 
 /* Call the driver no more: it is shut down, or this is a forked child that can't use it. */
 void pdn_driver_forget(void);

@@ -188,6 +188,35 @@ void pdn_primary_did_reset(CUdevice device)
 		compare_with_driver(device, true);
 }
 
+/* ---- pindown's own holds of a primary context --------------------------------------------- */
+
+/* Where there are holds that were not seen, a count does not say which release is the last. */
+static bool is_held(int device)
+{
+	bool held;
+
+	if (!counted(device))
+		return false;
+	pdn_lock_one(PDN_LOCK_CONTEXTS);
+	held = primary[device].retained > 0 && !primary[device].unsure;
+	pdn_unlock_one(PDN_LOCK_CONTEXTS);
+	return held;
+}
+
+/* As a wrapper does it for the program. */
+static void release_own(int device, int (*real)(int device))
+{
+	struct call call = {.guards = 0};
+
+	pdn_primary_release(&call, device);
+	call.result = (CUresult)real(device);
+	pdn_primary_released(&call, device);
+	pdn_caught_done(&call);
+}
+
+const struct pdn_primary_counts pdn_contexts_count = {
+	.is_held = is_held, .retained = pdn_primary_retained, .release = release_own};
+
 /* ---- green contexts: each retains its device's primary context ---------------------------- */
 
 void pdn_green_created(void *green, CUdevice device)

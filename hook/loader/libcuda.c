@@ -9,14 +9,19 @@ static struct pdn_library driver = {.soname = "libcuda.so.1"};
 /* Everything goes straight through until pdn_hook_begin() has been called and says otherwise. */
 struct pdn_straight pdn_straight = {0, UINTPTR_MAX};
 
-bool pdn_libcuda_begin(void)
+static bool begin(bool (*find)(struct pdn_library *))
 {
 	if (__builtin_expect(pdn_library_known(&driver), 1))
 		return true;
-	if (!pdn_library_find(&driver))
+	if (!find(&driver))
 		return false;
 	pdn_hook_begin();
 	return true;
+}
+
+bool pdn_libcuda_begin(void)
+{
+	return begin(pdn_library_find_ready);
 }
 
 void pdn_hold_libcuda(void)
@@ -44,7 +49,7 @@ void *pdn_driver_function(void **slot, const char *name)
 
 void *pdn_next_function(const char *name)
 {
-	return pdn_libcuda_begin() ? pdn_library_next(&driver, name) : NULL;
+	return begin(pdn_library_find) ? pdn_library_next(&driver, name) : NULL;
 }
 
 const struct pdn_library *pdn_libcuda_library(void)

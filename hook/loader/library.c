@@ -12,9 +12,10 @@
 extern const char __ehdr_start; /* of this library; the linker's */
 
 struct search {
-	const char *name; /* of the wanted function, or the wanted library's soname */
-	unsigned index;	  /* of the library that is looked at */
-	bool behind_us;
+	const char *name;	     /* of the wanted function, or the wanted library's soname */
+	const struct link_map *held; /* this library and no other of that name; or NULL */
+	unsigned index;		     /* of the library that is looked at */
+	bool behind_us, at_start;
 	void *found;
 	struct pdn_elf elf;
 	uintptr_t begin, end;
@@ -57,7 +58,9 @@ static int look_for_library(struct dl_phdr_info *info, size_t size, void *arg)
 	struct search *search = arg;
 
 	(void)size;
-	if (!read_elf(info, &search->elf) || !pdn_elf_same(search->elf.soname, search->name))
+	search->at_start = pdn_was_at_start(search->index++);
+	if ((search->held && search->held->l_addr != info->dlpi_addr) ||
+	    !read_elf(info, &search->elf) || !pdn_elf_same(search->elf.soname, search->name))
 		return 0;
 	measure(info, &search->begin, &search->end);
 	return 1;
@@ -111,16 +114,52 @@ bool pdn_library_find(struct pdn_library *library)
 	return true;
 }
 
-void pdn_library_hold(struct pdn_library *library)
+static void *open_loaded(const char *soname)
 {
 	int error = errno;
+	void *handle = pdn_loader_of_libc()->dlopen(soname, RTLD_LAZY | RTLD_NOLOAD);
 
+	errno = error;
+	return handle;
+}
+
+static bool find_held(struct pdn_library *library, void *handle)
+{
+	struct search search = {.name = library->soname, .held = handle};
+
+	if (!handle)
+		return false; /* the dlopen that was loading it has failed */
+	if (!pdn_each_library(look_for_library, &search)) {
+		pdn_loader_of_libc()->dlclose(handle); /* of another soname */
+		return false;
+	}
+	__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
+	store(library, &search);
+	return true;
+}
+
+bool pdn_library_find_ready(struct pdn_library *library)
+{
+	struct search search = {.name = library->soname};
+
+	if (__builtin_expect(pdn_library_known(library), 1))
+		return true;
+	if (!pdn_each_library(look_for_library, &search))
+		return false;
+	/* In a child without that lock there is no other thread that could be loading it. */
+	if (!search.at_start && pdn_loader_lock_works())
+		return find_held(library, open_loaded(library->soname));
+	store(library, &search);
+	return true;
+}
+
+void pdn_library_hold(struct pdn_library *library)
+{
 	/* Relaxed: holding it twice does no harm. */
 	if (__atomic_load_n(&library->held, __ATOMIC_RELAXED) || !pdn_library_known(library))
 		return;
-	if (pdn_loader_of_libc()->dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD))
+	if (open_loaded(library->soname))
 		__atomic_store_n(&library->held, true, __ATOMIC_RELAXED);
-	errno = error;
 }
 
 void *pdn_library_next(const struct pdn_library *library, const char *name)

@@ -4,9 +4,18 @@
  * has loaded it. We never load it.
  *
  * A wrapper's first call must find its real function without the loader's lock (symtab.h), since
- * the program's own call takes none either. So the library is found by walking the loaded ones. It
- * is held with dlopen(), which takes the lock, when the program itself calls the loader: at the
- * latest in its first dlclose, before which the library can't be unloaded.
+ * the program's own call takes none either. So the library is found by walking the loaded ones; the
+ * loader is through with it, as the caller is bound to it. It is held with dlopen(), which takes
+ * the lock, when the program itself calls the loader: at the latest in its first dlclose, before
+ * which the library can't be unloaded.
+ *
+ * Where it is not such a call that asks, but a look-up, pindown's API, or a verb, another thread's
+ * dlopen() may just be loading the library. Then it is listed, but neither relocated nor sure to
+ * stay: that dlopen() may fail yet. So it is held first, by a dlopen() of our own, which waits for
+ * the other one. A thread that asks under a lock for which a constructor in that dlopen() waits
+ * would wait for ever, as it would in a dlsym() there. So this is done once, and only for a library
+ * that did not come with the program and that no call has reached yet. Without the lock nobody can
+ * tell whether the library is ready.
  */
 #ifndef PDN_LIBRARY_H
 #define PDN_LIBRARY_H
@@ -33,8 +42,14 @@ static inline bool pdn_library_known(const struct pdn_library *library)
 	return __atomic_load_n(&library->known, __ATOMIC_ACQUIRE);
 }
 
-/* Is it loaded? Walks the loaded libraries unless it is known. Once found it stays known. */
+/*
+ * In a call by name of one of its functions. Is it loaded? Walks the loaded libraries unless it is
+ * known. Once found it stays known.
+ */
 bool pdn_library_find(struct pdn_library *library);
+
+/* The same elsewhere: may wait for the loader's lock, and then holds the library. Keeps errno. */
+bool pdn_library_find_ready(struct pdn_library *library);
 
 /* In a call of the loader by the program: hold it, so that it stays loaded. */
 void pdn_library_hold(struct pdn_library *library);

@@ -84,11 +84,10 @@ static const struct link_map *last_library(void)
 }
 
 /*
- * Does the loader's lock work? In a child: once its list has changed, since a change takes the
- * lock. Relaxed: the lock itself orders the list; a thread that sees an older state walks the list
- * without the lock once more.
+ * In a child: once its list has changed, since a change takes the lock. Relaxed: the lock itself
+ * orders the list; a thread that sees an older state walks the list without the lock once more.
  */
-static bool lock_works(void)
+bool pdn_loader_lock_works(void)
 {
 	const void *last, *before;
 
@@ -107,8 +106,8 @@ static bool lock_works(void)
 int pdn_each_library(pdn_look_at_library *look, void *arg)
 {
 	int error = errno;
-	int found = lock_works() ? pdn_loader_of_libc()->dl_iterate_phdr(look, arg)
-				 : walk_list(look, arg);
+	int found = pdn_loader_lock_works() ? pdn_loader_of_libc()->dl_iterate_phdr(look, arg)
+					    : walk_list(look, arg);
 
 	errno = error;
 	return found;

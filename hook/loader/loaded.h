@@ -17,6 +17,7 @@
 #define PDN_LOADED_H
 
 #include <link.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #pragma GCC visibility push(hidden)
@@ -28,6 +29,9 @@ typedef int pdn_look_at_library(struct dl_phdr_info *info, size_t size, void *ar
  * the program headers are valid; a library that can't be validated has no headers. Keeps errno.
  */
 int pdn_each_library(pdn_look_at_library *look, void *arg);
+
+/* Does the loader's lock work? Not in a child that may have been forked while it was taken. */
+bool pdn_loader_lock_works(void);
 
 #pragma GCC visibility pop
 

@@ -8,7 +8,7 @@
  * that the program holds when it frees the memory. Registrations by dma-bufs that the program has
  * exported itself, and umems, are objects of the same consumer: dmabuf.c, umem.c.
  *
- * Requests that a card refuses for good are remembered: limits.c.
+ * What a card refuses for good is remembered: limits.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -114,6 +114,10 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 	} while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
 	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
 	pdn_dmabuf_end_loan(region, &loan, mr);
+	if (PDN_UNLIKELY(is_permanent(*error)))
+		pdn_verbs_note_refused(pd->context, pindown_region_buffer_id(region));
+	else if (mr && PDN_UNLIKELY(pdn_verbs_any_limit()))
+		pdn_verbs_note_taken(pd->context);
 	return mr;
 }
 
@@ -466,12 +470,18 @@ static bool is_left(int why)
 /* Of registrations that libibverbs makes, none ends with its memory. */
 void pdn_verbs_leave(const struct ibv_context *context, int why)
 {
-	static bool said;
+	static bool said, said_of_one;
 
 	if (!is_left(why))
 		return;
 	pdn_left_to_card();
-	if (why > 0)
+	if (why > 0 && why != NO_DESCRIPTOR && pdn_verbs_longest(context) != 0)
+		pdn_log_once(&said_of_one, PDN_LOG_WARN,
+			     "%s has refused the dma-buf of a region of GPU memory (error %d): its "
+			     "registration is left to libibverbs, which needs nvidia-peermem; "
+			     "pindown can't end it",
+			     context->device->name, why);
+	else if (why > 0)
 		pdn_log_once(
 			&said, PDN_LOG_WARN,
 			"%s takes no dma-bufs of GPU memory (error %d): registrations are left "
@@ -521,8 +531,6 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 	}
 	result = attach(what, &object);
 	if (PDN_UNLIKELY(result != PINDOWN_OK)) {
-		if (result > 0 && is_permanent(result))
-			pdn_verbs_note_limit(what->pd->context, 0);
 		pdn_verbs_leave(what->pd->context, result);
 		return leave_to_libibverbs(mr, saved);
 	}

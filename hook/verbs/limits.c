@@ -2,7 +2,8 @@
 /*
  * Limits of network cards, remembered for each context until that is closed: a card that takes no
  * dma-bufs (it may be the card, the kernel or libibverbs that can't), and a card that refused a
- * whole region but took the part that was asked for.
+ * whole region but took the part that was asked for. A card that refuses one region for good may
+ * take others, so it takes two of them, with none that it took in between.
  */
 #include "hook/hook.h"
 #include "cache/base/lock.h"
@@ -19,6 +20,7 @@
 static struct limit {
 	struct ibv_context *context;
 	uint64_t longest; /* regions above this are registered in part; 0: none is */
+	uint64_t refused; /* buffer id of the memory that it refused last, 0: none */
 } limits[LIMITS];
 uint32_t pdn_verbs_limits_used; /* entries that were ever in use */
 
@@ -49,19 +51,59 @@ static struct limit *limit_of(const struct ibv_context *context)
 	return free;
 }
 
+/* Lock held. */
+static void set_longest(struct limit *limit, struct ibv_context *context, uint64_t longest)
+{
+	__atomic_store_n(&limit->longest, longest, __ATOMIC_RELAXED);
+	__atomic_store_n(&limit->context, context, __ATOMIC_RELEASE);
+	if (pdn_verbs_limits_used <= limit - limits)
+		__atomic_store_n(&pdn_verbs_limits_used, limit - limits + 1, __ATOMIC_RELEASE);
+}
+
+/* Lock held. The same entry, with no limit if it is new. */
+static struct limit *entry_of(struct ibv_context *context)
+{
+	struct limit *limit = limit_of(context);
+
+	if (limit && limit->context != context) {
+		limit->refused = 0;
+		set_longest(limit, context, UINT64_MAX);
+	}
+	return limit;
+}
+
 void pdn_verbs_note_limit(struct ibv_context *context, uint64_t longest)
 {
 	struct limit *limit;
 
 	pdn_lock_one(PDN_LOCK_LIMITS);
+	limit = entry_of(context);
+	if (limit && longest < limit->longest)
+		set_longest(limit, context, longest);
+	pdn_unlock_one(PDN_LOCK_LIMITS);
+}
+
+void pdn_verbs_note_refused(struct ibv_context *context, uint64_t buffer_id)
+{
+	struct limit *limit;
+
+	pdn_lock_one(PDN_LOCK_LIMITS);
+	limit = entry_of(context);
+	if (limit && limit->refused && limit->refused != buffer_id)
+		set_longest(limit, context, 0);
+	else if (limit)
+		limit->refused = buffer_id;
+	pdn_unlock_one(PDN_LOCK_LIMITS);
+}
+
+void pdn_verbs_note_taken(struct ibv_context *context)
+{
+	struct limit *limit;
+
+	pdn_lock_one(PDN_LOCK_LIMITS);
 	limit = limit_of(context);
-	if (limit && (limit->context != context || longest < limit->longest)) {
-		__atomic_store_n(&limit->longest, longest, __ATOMIC_RELAXED);
-		__atomic_store_n(&limit->context, context, __ATOMIC_RELEASE);
-		if (pdn_verbs_limits_used <= limit - limits)
-			__atomic_store_n(&pdn_verbs_limits_used, limit - limits + 1,
-					 __ATOMIC_RELEASE);
-	}
+	if (limit)
+		limit->refused = 0;
 	pdn_unlock_one(PDN_LOCK_LIMITS);
 }
 

@@ -22,9 +22,7 @@
 
 _Static_assert(sizeof(struct pdn_mr) == 128, "two cache lines, so that neighbours share none");
 
-uintptr_t pdn_mr_begin, pdn_mr_size;
-
-static uint32_t capacity, usable, fresh; /* under PDN_LOCK_MRS; numbers begin with 1 */
+struct pdn_mr_place pdn_mr_place;
 
 static struct {
 	uint64_t head; /* number of the first | changes << 32 */
@@ -33,23 +31,25 @@ static struct {
 /* Acquire pairs with the release in reserve(): a thread that sees the size sees the begin. */
 static bool is_reserved(void)
 {
-	return __atomic_load_n(&pdn_mr_size, __ATOMIC_ACQUIRE) != 0;
+	return __atomic_load_n(&pdn_mr_place.size, __ATOMIC_ACQUIRE) != 0;
 }
 
 static struct pdn_mr *mr_of_number(uint32_t number)
 {
-	return (struct pdn_mr *)pdn_mr_begin + number;
+	return (struct pdn_mr *)pdn_mr_place.begin + number;
 }
 
 static uint32_t number_of(const struct pdn_mr *mr)
 {
-	return (uint32_t)(mr - (struct pdn_mr *)pdn_mr_begin);
+	return (uint32_t)(mr - (struct pdn_mr *)pdn_mr_place.begin);
 }
 
 struct pdn_mr *pdn_mr_at(uint32_t number)
 {
 	/* Acquire pairs with the release in take_fresh(): the table is mapped up to there. */
-	return number < __atomic_load_n(&fresh, __ATOMIC_ACQUIRE) ? mr_of_number(number) : NULL;
+	return number < __atomic_load_n(&pdn_mr_place.fresh, __ATOMIC_ACQUIRE)
+		       ? mr_of_number(number)
+		       : NULL;
 }
 
 static uint64_t *my_list(void)
@@ -107,11 +107,12 @@ static bool reserve(void)
 		if (!p)
 			continue;
 		pdn_advise(p, bytes, MADV_DONTDUMP);
-		capacity = n;
-		fresh = 1;
+		pdn_mr_place.capacity = n;
+		pdn_mr_place.usable = 0;
+		__atomic_store_n(&pdn_mr_place.fresh, 1, __ATOMIC_RELAXED);
 		/* Release pairs with the acquires in is_reserved() and pdn_mr_is_ours(). */
-		__atomic_store_n(&pdn_mr_begin, (uintptr_t)p, __ATOMIC_RELAXED);
-		__atomic_store_n(&pdn_mr_size, bytes, __ATOMIC_RELEASE);
+		__atomic_store_n(&pdn_mr_place.begin, (uintptr_t)p, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_mr_place.size, bytes, __ATOMIC_RELEASE);
 		return true;
 	}
 	return false;
@@ -122,17 +123,18 @@ static struct pdn_mr *take_fresh(void)
 {
 	struct pdn_mr *mr;
 
-	if (!capacity && !reserve())
+	/* A child that was forked in the middle of it reserves other addresses. */
+	if (!is_reserved() && !reserve())
 		return NULL;
-	if (fresh >= usable) {
-		if (usable == capacity ||
-		    !pdn_make_usable(mr_of_number(usable), STEP * sizeof(*mr)))
+	if (pdn_mr_place.fresh >= pdn_mr_place.usable) {
+		if (pdn_mr_place.usable == pdn_mr_place.capacity ||
+		    !pdn_make_usable(mr_of_number(pdn_mr_place.usable), STEP * sizeof(*mr)))
 			return NULL;
-		usable += STEP;
+		pdn_mr_place.usable += STEP;
 	}
-	mr = mr_of_number(fresh);
+	mr = mr_of_number(pdn_mr_place.fresh);
 	/* Release pairs with the acquire in pdn_mr_at(). */
-	__atomic_store_n(&fresh, fresh + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_mr_place.fresh, pdn_mr_place.fresh + 1, __ATOMIC_RELEASE);
 	return mr;
 }
 

@@ -134,15 +134,22 @@ struct pdn_mr {
 struct pdn_mr *pdn_mr_new(enum pdn_mr_state state);
 void pdn_mr_free(struct pdn_mr *mr);
 
-extern uintptr_t pdn_mr_begin, pdn_mr_size;
+/*
+ * Where they lie. In one cache line, so that a child which is forked in the middle of a change sees
+ * the first stores of it and none of the others.
+ */
+extern struct pdn_mr_place {
+	uintptr_t begin, size;		  /* size: stored last; 0: nothing is reserved yet */
+	uint32_t capacity, usable, fresh; /* under PDN_LOCK_MRS; numbers begin with 1 */
+} __attribute__((aligned(64))) pdn_mr_place;
 
 /* Did we make this one? */
 static inline bool pdn_mr_is_ours(const struct ibv_mr *mr)
 {
 	/* Acquire pairs with the release in reserve(): with the size, the begin is there. */
-	uintptr_t size = __atomic_load_n(&pdn_mr_size, __ATOMIC_ACQUIRE);
+	uintptr_t size = __atomic_load_n(&pdn_mr_place.size, __ATOMIC_ACQUIRE);
 
-	return (uintptr_t)mr - __atomic_load_n(&pdn_mr_begin, __ATOMIC_RELAXED) < size;
+	return (uintptr_t)mr - __atomic_load_n(&pdn_mr_place.begin, __ATOMIC_RELAXED) < size;
 }
 
 /* Stored after the other members: release pairs with the acquire in is_of(). */
@@ -222,6 +229,12 @@ static inline bool pdn_verbs_any_limit(void)
 /* How long a region of a dma-buf may be. UINT64_MAX: no limit is known; 0: none can be made. */
 uint64_t pdn_verbs_longest(const struct ibv_context *context);
 void pdn_verbs_note_limit(struct ibv_context *context, uint64_t longest);
+/*
+ * The card has refused the dma-buf of this memory for good. If it has refused other memory before,
+ * and taken none since, it takes no dma-bufs at all.
+ */
+void pdn_verbs_note_refused(struct ibv_context *context, uint64_t buffer_id);
+void pdn_verbs_note_taken(struct ibv_context *context);
 void pdn_verbs_forget_limits(const struct ibv_context *context);
 
 /* ---- cached registrations (cache.c) --------------------------------------------------------- */

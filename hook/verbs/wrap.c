@@ -43,7 +43,7 @@ const struct pdn_library *pdn_verb_library(enum pdn_verb verb)
 {
 	struct pdn_library *library = library_of(verb);
 
-	pdn_library_find(library);
+	pdn_library_find_ready(library);
 	return library;
 }
 

@@ -143,6 +143,21 @@ $(apps_bin)/forked: $(apps_obj)/forked.c.o $(B)/obj/tests/unit/support/asleep.c.
 $(apps_bin)/libslow.so: $(apps_obj)/slow.c.o
 	$(apps_link) -shared $^ -o $@ $(apps_libs)
 
+# Asks pindown while the loader is busy with libcuda, in a dlopen() that fails if the plugin is
+# broken: it calls what nobody defines.
+apps_built += $(addprefix $(apps_bin)/,loading libwaits.so plugin-good.so plugin-broken.so)
+$(apps_bin)/loading: $(apps_obj)/loading.c.o $(B)/obj/tests/unit/support/asleep.c.o
+	$(apps_link) -rdynamic $^ -o $@ $(apps_libs)
+$(apps_bin)/libwaits.so: $(apps_obj)/waits.c.o
+	$(apps_link) -fvisibility=default -shared -Wl,-soname,$(@F) $^ -o $@ $(apps_libs)
+$(apps_bin)/plugin-good.so $(apps_bin)/plugin-broken.so: $(apps_bin)/plugin-%.so: \
+		$(apps_bin)/libwaits.so $(apps_cuda)
+	@mkdir -p $(@D)
+	echo 'void plugin(void); void nobody_defines_this(void);' \
+		'void plugin(void) { $(if $(filter broken,$*),nobody_defines_this();) }' | \
+		$(CC) $(ALL_CFLAGS) -fvisibility=default -shared -x c - -x none \
+		-Wl,--no-as-needed $^ -o $@ $(apps_libs) $(apps_here)
+
 # Functions of the C library that use CUDA: the program's own, or those of a preloaded library.
 apps_built += $(addprefix $(apps_bin)/,ownlibc ownlibc-none libownlibc.so)
 $(apps_obj)/ownlibc.c.o: ALL_CFLAGS += -fno-builtin -U_FORTIFY_SOURCE -fno-optimize-sibling-calls

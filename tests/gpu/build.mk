@@ -19,7 +19,8 @@ $(gpu_bin)/held: $(B)/obj/tests/gpu/held.c.o $(apps_cuda) $(B)/verbs/libibverbs.
 CHECK_WITH += $(gpu_bin)/held
 
 # All processors use memory while it is freed; for a few seconds on the simulated driver, too.
-$(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_slots races_kinds) $(apps_cuda)
+$(gpu_bin)/races: $(patsubst %,$(B)/obj/tests/gpu/%.c.o,races races_slots races_kinds races_crash) \
+		$(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/races
 CHECK_SIM += tests/gpu/check-races tests/gpu/check-no-gpu

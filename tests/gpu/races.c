@@ -12,6 +12,10 @@
  * In the end nothing may be pinned, and the device's free memory must be as before, except for
  * memory that the driver keeps for itself (--slack). Without libpindown.so the same is done without
  * gets, for comparison.
+ *
+ * The program itself asks the driver only about memory whose slot it owns, which nobody frees
+ * meanwhile: libcuda may crash where it is asked about other memory. At a crash, races_crash.c says
+ * what each thread was doing.
  */
 #define _GNU_SOURCE
 #include "races.h"
@@ -133,14 +137,22 @@ static unsigned kind_of(const struct slot *slot)
 	return (unsigned)(slot->piece.kind - kinds);
 }
 
+static void enters(const char *what, const struct slot *slot)
+{
+	stage = what;
+	stage_of = slot->piece.kind->name;
+}
+
 static void replace(struct player *player, struct slot *slot)
 {
 	if (pthread_mutex_trylock(&slot->owner) != 0)
 		return;
 	slot_begin_change(slot);
+	enters("the end", slot);
 	slot_empty(slot, roll(player));
 	for (uint64_t i = roll(player) % 4; i; i--)
 		sched_yield(); /* there is no memory for a while */
+	enters("the making", slot);
 	slot_fill(slot, roll(player));
 	slot_end_change(slot);
 	pthread_mutex_unlock(&slot->owner);
@@ -181,13 +193,29 @@ static bool had_died(const struct look *look, uint64_t id)
 	return id && (id == look->dead[0] || id == look->dead[1]);
 }
 
-/* Is the region the memory that the driver has there? */
-static void compare(struct player *player, const struct slot *slot, const struct look *look,
+/* The driver's id there now, if the piece stands and no other thread has the slot. */
+static bool ask_as_owner(struct slot *slot, const struct look *look, uint64_t at, uint64_t *id)
+{
+	bool stands;
+
+	if (pthread_mutex_trylock(&slot->owner) != 0)
+		return false;
+	stands = has_stood(slot, look);
+	if (stands) {
+		enters("a question of the test's own", slot);
+		*id = driver_id(at);
+	}
+	pthread_mutex_unlock(&slot->owner);
+	return stands;
+}
+
+/* Is the region the memory that the driver had there when the piece was made, and has there now? */
+static void compare(struct player *player, struct slot *slot, const struct look *look,
 		    const pindown_region *region)
 {
 	uint64_t id = pindown.buffer_id(region), base = pindown.base(region);
-	uint64_t now = driver_id(base),
-		 part = base >= look->at ? (base - look->at) / look->part : PARTS;
+	uint64_t part = base >= look->at ? (base - look->at) / look->part : PARTS;
+	uint64_t now = part < PARTS ? look->id[part] : 0;
 	const char *kind = slot->piece.kind->name;
 
 	if (!has_stood(slot, look)) {
@@ -199,7 +227,7 @@ static void compare(struct player *player, const struct slot *slot, const struct
 		return;
 	}
 	player->counts.compared++;
-	if (id == now && part < PARTS && id == look->id[part])
+	if (part < PARTS && id == now && (!ask_as_owner(slot, look, base, &now) || id == now))
 		return;
 	player->counts.stale++;
 	say_wrong("stale: %s at 0x%llx: the region has buffer id %llu, the driver %llu", kind,
@@ -242,19 +270,22 @@ static void hold_for_a_while(struct player *player, pindown_region *region)
 	*place = region;
 }
 
-static void get(struct player *player, const struct slot *slot, const struct look *look)
+static void get(struct player *player, struct slot *slot, const struct look *look)
 {
 	uint64_t offset = roll(player) % look->size;
 	uint64_t length = 1 + roll(player) % (look->size - offset);
 	pindown_region *region = NULL;
-	int result = pindown.get(look->at + offset, length, 0, &region);
+	int result;
 
+	enters("a get", slot);
+	result = pindown.get(look->at + offset, length, 0, &region);
 	player->counts.gets++;
 	judge(player, slot, look, result);
 	if (result != PINDOWN_OK)
 		return;
 	player->counts.got++;
 	compare(player, slot, look, region);
+	stage = "a put";
 	if (roll(player) % 8 == 0)
 		hold_for_a_while(player, region);
 	else
@@ -262,11 +293,11 @@ static void get(struct player *player, const struct slot *slot, const struct loo
 }
 
 /* Without pindown: makes the same queries to the driver alone. */
-static void ask(struct player *player, const struct slot *slot, const struct look *look)
+static void ask(struct player *player, struct slot *slot, const struct look *look)
 {
-	uint64_t now = driver_id(look->at);
+	uint64_t now;
 
-	if (!has_stood(slot, look))
+	if (!ask_as_owner(slot, look, look->at, &now))
 		return;
 	player->counts.compared++;
 	if (now == look->id[0])
@@ -304,10 +335,13 @@ static void *play(void *arg)
 {
 	struct player *player = arg;
 
+	stage = "the start";
 	if (!player->bare)
 		driver(cuCtxSetCurrent(primary), "cuCtxSetCurrent");
 	while (!__atomic_load_n(&over, __ATOMIC_RELAXED))
 		turn(player);
+	stage = "the last puts";
+	stage_of = "";
 	for (unsigned i = 0; i < MAX_HELD; i++)
 		if (player->held[i])
 			pindown.put(player->held[i]);
@@ -608,6 +642,8 @@ int main(int argc, char **argv)
 	long mib, mib_after;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	tell_of_crashes();
+	stage = "the start of the driver";
 	start_driver();
 	if (to_export)
 		return exporter_main(to_export);
@@ -619,7 +655,9 @@ int main(int argc, char **argv)
 	make_slots();
 	if (!find_pindown())
 		printf("libpindown.so is not in this process: the driver alone\n");
+	stage = "the warm-up";
 	warm_up();
+	stage = "waiting for the others";
 	before = statistics();
 	exports = pindown.get && strcmp(before.backend, "none") != 0;
 	simulated = dlsym(RTLD_DEFAULT, "sim_calls") != NULL;
@@ -628,6 +666,7 @@ int main(int argc, char **argv)
 	mib = free_mib();
 	fds = descriptors();
 	run_for(options.seconds);
+	stage = "the end of all memory";
 	empty_slots();
 	release_all();
 	mib_after = free_mib();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Declarations for races.c, races_slots.c and races_kinds.c: a piece of memory, the slot that it is
- * in, and the kinds of memory.
+ * Declarations for races.c, races_slots.c, races_kinds.c and races_crash.c: a piece of memory, the
+ * slot that it is in, and the kinds of memory.
  */
 #ifndef RACES_H
 #define RACES_H
@@ -77,6 +77,10 @@ void slot_end_change(struct slot *slot);
 bool exporter_start(unsigned count);
 void exporter_end(void);
 int exporter_main(unsigned count); /* the main function of that process */
+
+/* What this thread is doing, and with which kind of memory: a crash tells it of all threads. */
+extern __thread const char *stage, *stage_of;
+void tell_of_crashes(void);
 
 /* The driver's call has failed: prints a line once, and counts it. */
 bool driver(CUresult result, const char *call);

@@ -359,6 +359,18 @@ TEST(read_only)
 	check_equal(touch(map, true), SIGSEGV);
 }
 
+/* Neither at once nor later. */
+TEST(code_is_refused)
+{
+	struct mapped mapped = map_new(PAGE);
+	void *map = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_SHARED, mapped.fd,
+			 mapped.pin.map_offset);
+
+	check(map == MAP_FAILED && errno == EACCES);
+	check(mprotect(mapped.map, PAGE, PROT_READ | PROT_EXEC) < 0 && errno == EACCES);
+	check_equal(touch(mapped.map, true), 0);
+}
+
 TEST(a_hundred_mappings)
 {
 	struct mapped mapped = map_new(2 * PAGE);

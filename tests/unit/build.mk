@@ -118,6 +118,12 @@ $(B)/unit/test_races_library: $(B)/obj/tests/unit/race/test_races_library.c.o $(
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_races_library
 
+# The part of hook/ that makes the program's ibv_mr, single-stepped.
+$(B)/unit/test_races_mr: $(B)/obj/tests/unit/race/test_races_mr.c.o $(UNIT_HELPERS) $(CACHE_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
+CHECK_UNIT += $(B)/unit/test_races_mr
+
 $(B)/unit/test_config: $(B)/obj/tests/unit/cache/test_config.c.o $(UNIT_SUITE) $(CACHE_OBJ) \
 		$(B)/obj/cache/base/options.c.o
 	@mkdir -p $(@D)

@@ -246,12 +246,13 @@ END_TEST
 START_TEST(a_card_that_takes_no_dmabufs_is_asked_once)
 {
 	begin_with_export();
-	recorder_fail(RECORDER_REG_DMABUF_MR, 2, EOPNOTSUPP);
+	recorder_fail(RECORDER_REG_DMABUF_MR, 3, EOPNOTSUPP);
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)gpu_alloc(MIB(4)), 4096, ALL_ACCESS));
 	errno = 0;
 	ck_assert_ptr_null(ibv_reg_dmabuf_mr(pd, 0, 4096, p, fd, ALL_ACCESS));
 	ck_assert_int_eq(errno, EOPNOTSUPP);
-	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_uint_eq(dmabuf_calls(), 3);
 }
 END_TEST
 

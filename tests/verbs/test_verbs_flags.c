@@ -200,20 +200,53 @@ static const int never[] = {EOPNOTSUPP, ENOSYS, EPROTONOSUPPORT};
 
 START_TEST(a_card_without_dmabufs_is_served_by_libibverbs)
 {
+	CUdeviceptr other;
+
 	begin_with_memory();
+	other = gpu_alloc(MIB(4));
 	recorder_fail(RECORDER_REG_DMABUF_MR, UINT32_MAX, never[_i]);
 	recorder_peermem(true);
-	for (int i = 0; i < 5; i++)
-		must_deregister(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	must_deregister(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	must_deregister(ibv_reg_mr(pd, (void *)(p + 4096), 4096, ALL_ACCESS));
+	ck_assert_uint_eq(dmabuf_calls(), 2); /* of one region: it may take another */
+	for (int i = 0; i < 3; i++)
+		must_deregister(ibv_reg_mr(pd, (void *)other, 4096, ALL_ACCESS));
 	ck_assert_uint_eq(host_calls(), 5);
 	ck_assert_uint_eq(dereg_calls(), 5);
-	ck_assert_uint_eq(dmabuf_calls(), 1); /* and it is not called again */
+	ck_assert_uint_eq(dmabuf_calls(), 3); /* and it is not called again */
 	recorder_peermem(false);
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 	ck_assert_int_eq(errno, EFAULT);
-	ck_assert_uint_eq(dmabuf_calls(), 1);
+	ck_assert_uint_eq(dmabuf_calls(), 3);
 }
 END_TEST
+
+/* It took one between two that it refused. */
+START_TEST(a_card_that_refuses_some_regions_is_asked_about_each)
+{
+	CUdeviceptr others[2];
+
+	begin_with_memory();
+	others[0] = gpu_alloc(MIB(4));
+	others[1] = gpu_alloc(MIB(4));
+	recorder_fail(RECORDER_REG_DMABUF_MR, 1, never[_i]);
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	register_once(pd, others[0], 4096, ALL_ACCESS);
+	recorder_fail(RECORDER_REG_DMABUF_MR, 1, never[_i]);
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)others[1], 4096, ALL_ACCESS));
+	register_once(pd, p, 4096, ALL_ACCESS);
+	register_once(pd, others[1], 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 5);
+	ck_assert_uint_eq(stats().left_to_card, 2);
+}
+END_TEST
+
+static void refuse_two_regions(int error)
+{
+	recorder_fail(RECORDER_REG_DMABUF_MR, 2, error);
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)gpu_alloc(MIB(4)), 4096, ALL_ACCESS));
+}
 
 START_TEST(another_card_may_be_able_to)
 {
@@ -223,12 +256,11 @@ START_TEST(another_card_may_be_able_to)
 	begin_with_memory();
 	other_device = open_device(1);
 	other = ibv_alloc_pd(other_device);
-	recorder_fail(RECORDER_REG_DMABUF_MR, 1, EOPNOTSUPP);
-	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	refuse_two_regions(EOPNOTSUPP);
 	register_once(other, p, 4096, ALL_ACCESS);
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 	register_once(other, p, 4096, ALL_ACCESS);
-	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_uint_eq(dmabuf_calls(), 3);
 }
 END_TEST
 
@@ -238,7 +270,7 @@ START_TEST(a_card_that_is_opened_again_is_asked_again)
 
 	begin_with_memory();
 	before = device;
-	recorder_fail(RECORDER_REG_DMABUF_MR, 1, EOPNOTSUPP);
+	refuse_two_regions(EOPNOTSUPP);
 	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 	ck_assert_int_eq(ibv_dealloc_pd(pd), 0);
 	ck_assert_int_eq(ibv_close_device(device), 0);
@@ -246,7 +278,7 @@ START_TEST(a_card_that_is_opened_again_is_asked_again)
 	ck_assert_ptr_eq(device, before);
 	pd = ibv_alloc_pd(device);
 	register_once(pd, p, 4096, ALL_ACCESS);
-	ck_assert_uint_eq(dmabuf_calls(), 2);
+	ck_assert_uint_eq(dmabuf_calls(), 3);
 }
 END_TEST
 
@@ -338,6 +370,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, an_iova_in_another_place_of_its_page_is_refused);
 	tc = verbs_case(suite, "cards that can't");
 	tcase_add_loop_test(tc, a_card_without_dmabufs_is_served_by_libibverbs, 0, 3);
+	tcase_add_loop_test(tc, a_card_that_refuses_some_regions_is_asked_about_each, 0, 3);
 	tcase_add_test(tc, another_card_may_be_able_to);
 	tcase_add_test(tc, a_card_that_is_opened_again_is_asked_again);
 	tcase_add_test(tc, an_error_of_the_moment_is_not_remembered);

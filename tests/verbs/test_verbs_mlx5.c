@@ -265,9 +265,10 @@ START_TEST(what_reg_mr_ex_can_not_cache)
 	recorder_fail(RECORDER_REG_DMABUF_MR, UINT32_MAX, EOPNOTSUPP);
 	ck_assert_ptr_null(reg_ex(IBV_REG_MR_MASK_ADDR, p, 0, 4096));
 	ck_assert_int_eq(errno, EFAULT);
+	ck_assert_ptr_null(reg_ex(IBV_REG_MR_MASK_ADDR, gpu_alloc(MIB(4)), 0, 4096));
 	must_deregister(reg_ex(BY_FD, 0, p, 4096));
-	ck_assert_uint_eq(ex_calls(), 2);
-	ck_assert_uint_eq(dmabuf_calls(), 1); /* a card without dma-bufs is asked once */
+	ck_assert_uint_eq(ex_calls(), 3);
+	ck_assert_uint_eq(dmabuf_calls(), 2); /* a card without dma-bufs is asked twice */
 }
 END_TEST
 

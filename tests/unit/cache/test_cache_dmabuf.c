@@ -119,7 +119,15 @@ START_TEST(a_closed_dmabuf_is_exported_again)
 	pindown_region_close_dmabuf(region);
 	ck_assert(is_cached(BASE, 1));
 
-	int fd = dmabuf_of(region, BASE + 100, &offset);
+	/* Not in a callback of the driver's, where CUDA forbids its calls. */
+	unsigned exports = fake_exports_made();
+	int fd = -1;
+	fake_fail(FAKE_OTHER, 0, UINT32_MAX, FAKE_NOT_PERMITTED);
+	ck_assert_int_eq(pindown_region_dmabuf(region, BASE, &fd, &offset), PINDOWN_ERR_DRIVER);
+	fake_fail(FAKE_OTHER, 0, 0, FAKE_SUCCESS);
+	ck_assert_uint_eq(fake_exports_made(), exports);
+
+	fd = dmabuf_of(region, BASE + 100, &offset);
 	ck_assert_uint_eq(offset, 100);
 	ck_assert_int_eq(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 	ck_assert_int_ge(fd, 64);

@@ -366,6 +366,26 @@ static void get_without_context(void *arg)
 	ck_assert_ptr_null(region);
 }
 
+/* There CUDA forbids its calls. */
+START_TEST(a_callback_of_the_drivers_gets_what_is_pinned)
+{
+	unsigned before;
+
+	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
+	fake_alloc(BASE + MIB(16), MIB(2), FAKE_LINEAR);
+	get_and_put(BASE, 1);
+	fake_fail(FAKE_OTHER, 0, UINT32_MAX, FAKE_NOT_PERMITTED);
+	before = fake_count(FAKE_CALLS);
+	get_and_put(BASE, 1);
+	ck_assert_uint_eq(fake_count(FAKE_CALLS), before);
+	must_refuse(BASE + MIB(16), 1, PINDOWN_ERR_DRIVER);
+	ck_assert_int_eq(pindown_driver_error(), FAKE_NOT_PERMITTED);
+	ck_assert_uint_eq(fake_count(FAKE_CALLS), before + 1); /* whether calls are permitted */
+	fake_fail(FAKE_OTHER, 0, 0, 0);
+	get_and_put(BASE + MIB(16), 1);
+}
+END_TEST
+
 START_TEST(a_thread_without_context_can_pin_what_has_one)
 {
 	fake_alloc(BASE, MIB(2), FAKE_LINEAR);
@@ -552,6 +572,7 @@ int main(void)
 	tcase_add_test(tc, a_hit_makes_no_system_call);
 	tcase_add_test(tc, any_part_finds_the_whole_allocation);
 	tcase_add_test(tc, asking_the_cache_alone_pins_nothing);
+	tcase_add_test(tc, a_callback_of_the_drivers_gets_what_is_pinned);
 	tcase_add_test(tc, a_thread_without_context_can_pin_what_has_one);
 	tcase_add_test(tc, sync_memops_is_set_at_the_pin);
 	tcase_add_test(tc, vmm_memory_does_without_sync_memops);

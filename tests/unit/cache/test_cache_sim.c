@@ -325,6 +325,52 @@ START_TEST(memory_of_another_device_is_pinned)
 }
 END_TEST
 
+/* ---- holds of a primary context ---- */
+
+static unsigned own_retains, own_releases;
+
+static bool is_held(int device)
+{
+	return device == 0;
+}
+
+static void counts_retain(void *context, int device)
+{
+	CUcontext primary;
+
+	OK(cuDevicePrimaryCtxRetain(&primary, device));
+	ck_assert_ptr_eq(context, primary);
+	OK(cuDevicePrimaryCtxRelease_v2(device));
+	own_retains++;
+}
+
+static void counts_release(int device, int (*real)(int device))
+{
+	OK(real(device));
+	own_releases++;
+}
+
+/* Pool memory, from a thread without a context: all holds that pindown takes are counted. */
+START_TEST(who_counts_holds_of_a_primary_context_is_asked_for_pindown_s)
+{
+	static const struct pdn_primary_counts counts = {
+		.is_held = is_held, .retained = counts_retain, .release = counts_release};
+	CUdeviceptr p = 0;
+	CUcontext primary;
+
+	start_cuda();
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	OK(cuMemAllocAsync(&p, MIB(2), NULL));
+	OK(cuCtxSynchronize());
+	pdn_primary_counts = &counts;
+	in_other_thread(get_in_bare_thread, &p);
+	pdn_primary_counts = NULL;
+	ck_assert(is_cached(p, 1));
+	ck_assert_uint_ge(own_retains, 1);
+	ck_assert_uint_eq(own_releases, own_retains);
+}
+END_TEST
+
 /* The driver's pin space is read when the driver is loaded, so this needs a process of its own. */
 START_TEST(pin_space_is_made_by_eviction)
 {
@@ -479,6 +525,7 @@ int main(void)
 	tcase_add_test(tc, a_hit_makes_no_call_of_the_real_thing);
 	tcase_add_test(tc, a_thread_without_context_pins);
 	tcase_add_test(tc, memory_of_another_device_is_pinned);
+	tcase_add_test(tc, who_counts_holds_of_a_primary_context_is_asked_for_pindown_s);
 	tcase_add_test(tc, pin_space_is_made_by_eviction);
 	tcase_add_test(tc, a_refused_export_is_reported);
 	tcase_add_test(tc, a_free_that_the_driver_refuses);

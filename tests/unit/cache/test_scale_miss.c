@@ -42,26 +42,27 @@ static void assert_calls(enum fake_kind kind, struct calls expected)
 }
 
 /*
- * The buffer id before all others, the attributes, the range of the allocation; SYNC_MEMOPS; the
- * export; the buffer id after it. And how far the memory reaches that is freed. (The scripted driver has no capture mode to be exchanged.)
+ * Whether calls are permitted; the buffer id before all others, the attributes, the range of the
+ * allocation; SYNC_MEMOPS; the export; the buffer id after it. And how far the memory reaches that
+ * is freed. (The scripted driver has no capture mode to be exchanged.)
  */
 START_TEST(driver_calls_for_linear_memory)
 {
-	assert_calls(FAKE_LINEAR, (struct calls){.query = 5, .sync = 1, .export = 1});
+	assert_calls(FAKE_LINEAR, (struct calls){.query = 5, .sync = 1, .export = 1, .other = 1});
 }
 END_TEST
 
 /* And where the piece begins that the allocation was cut from. */
 START_TEST(driver_calls_for_memory_of_a_pool)
 {
-	assert_calls(FAKE_POOL, (struct calls){.query = 6, .sync = 1, .export = 1});
+	assert_calls(FAKE_POOL, (struct calls){.query = 6, .sync = 1, .export = 1, .other = 1});
 }
 END_TEST
 
 /* The driver has said for other mapped memory that it has no SYNC_MEMOPS. */
 START_TEST(driver_calls_for_mapped_memory)
 {
-	assert_calls(FAKE_VMM, (struct calls){.query = 5, .export = 1});
+	assert_calls(FAKE_VMM, (struct calls){.query = 5, .export = 1, .other = 1});
 }
 END_TEST
 

@@ -22,7 +22,7 @@ static CUresult fake_state(CUdevice device, unsigned *flags, int *active);
 #define CONTEXT ((void *)0x1000)
 
 static bool is_locked, is_active_there;
-static unsigned rechecks, locks;
+static unsigned rechecks, locks, guards_up;
 
 void fake_lock_one(enum pdn_lock_name name)
 {
@@ -40,18 +40,21 @@ void fake_unlock_one(enum pdn_lock_name name)
 pdn_guard fake_end_context(void *context)
 {
 	check(context == CONTEXT && !is_locked, "no call out of here under the lock");
+	guards_up++;
 	return 0;
 }
 
 pdn_guard fake_end_device(int device)
 {
 	(void)device;
+	guards_up++;
 	return 0;
 }
 
 void fake_ended(pdn_guard guard)
 {
 	(void)guard;
+	guards_up--;
 }
 
 void fake_recheck(void *pool)
@@ -93,8 +96,48 @@ static void reset(void)
 	pdn_caught_done(&call);
 }
 
+static unsigned guards_in_release;
+
+static int release_in_driver(int device)
+{
+	(void)device;
+	guards_in_release = guards_up;
+	return CUDA_SUCCESS;
+}
+
+/* pindown's own: whether the context ends, in front of the driver's call. */
+static bool release_own_hold(bool is_active_afterwards)
+{
+	is_active_there = is_active_afterwards;
+	pdn_contexts_count.release(0, release_in_driver);
+	check(!guards_up, "the guard goes down again");
+	return guards_in_release;
+}
+
+static void own_holds(void)
+{
+	check(!pdn_contexts_count.is_held(0), "nobody holds it");
+	pdn_primary_retained(CONTEXT, 0);
+	check(pdn_contexts_count.is_held(0), "the program holds it");
+	pdn_contexts_count.retained(CONTEXT, 0);
+	check(!release_own_hold(true), "pindown's release is not the last");
+	pdn_contexts_count.retained(CONTEXT, 0);
+	check(!release(CUDA_SUCCESS, true), "the program's is not while pindown holds it");
+	check(release_own_hold(false), "then pindown's is, and ends the context");
+	check(!pdn_contexts_count.is_held(0), "nobody holds it any more");
+	check(!pdn_contexts_count.is_held(-1), "a device that is not counted");
+	pdn_primary_release(&(struct call){0}, 0);
+	is_active_there = true;
+	pdn_primary_released(&(struct call){.result = CUDA_SUCCESS}, 0);
+	pdn_primary_retained(CONTEXT, 0);
+	check(!pdn_contexts_count.is_held(0), "it is held by calls that were not seen, too");
+	guards_up = 0;
+	check(release(CUDA_SUCCESS, false), "so each release may be the last one");
+}
+
 int main(void)
 {
+	own_holds();
 	pdn_primary_retained(CONTEXT, 0);
 	pdn_primary_retained(CONTEXT, 0);
 	check(!release(CUDA_SUCCESS, true), "the first of two releases is not the last");

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <string.h>
+#include <unistd.h>
 
 #include "cache/driver/driver.h"
 #include "tests/unit/support/edges_test.h"
@@ -90,24 +91,24 @@ static void pin_it(void *arg)
 	pinner->region = must_get(pinner->addr, 1);
 }
 
-static void start_pinners(struct pinner *pinners, uint64_t step)
+static void start_pinners(struct pinner *pinners, unsigned count, uint64_t step)
 {
 	pdn_race_wait_ns = 600000000000u; /* those that wait do so to the end */
 	gate_init(&exports.go);
 	exports.wait = true;
 	exports.entered = 0;
-	for (unsigned i = 0; i < PINS; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		pinners[i] = (struct pinner){.addr = BASE + i * step};
 		worker_start(&pinners[i].worker, pin_it, &pinners[i]);
 	}
 }
 
-static void let_them_pin(struct pinner *pinners)
+static void let_them_pin(struct pinner *pinners, unsigned count)
 {
 	__atomic_store_n(&exports.wait, false, __ATOMIC_SEQ_CST);
-	for (unsigned i = 0; i < PINS; i++)
+	for (unsigned i = 0; i < count; i++)
 		gate_open(&exports.go);
-	for (unsigned i = 0; i < PINS; i++)
+	for (unsigned i = 0; i < count; i++)
 		worker_join(&pinners[i].worker);
 }
 
@@ -126,7 +127,7 @@ START_TEST(hits_and_frees_do_not_wait_for_a_queue_of_pins)
 	fake_alloc(unknown, LENGTH, FAKE_LINEAR);
 	get_and_put(idle, 1);
 	region = must_get(used, 1);
-	start_pinners(pinners, LENGTH);
+	start_pinners(pinners, PINS, LENGTH);
 	wait_until(exports_entered() == PINS); /* at once: no lock is held meanwhile */
 	ck_assert(is_cached(used, 1));
 	pindown_put(must_get(used, 1));
@@ -136,7 +137,7 @@ START_TEST(hits_and_frees_do_not_wait_for_a_queue_of_pins)
 	pindown_put(region);
 	watched_alloc(unknown, LENGTH, FAKE_LINEAR);
 	ck_assert_uint_eq(stats().regions, 0);
-	let_them_pin(pinners);
+	let_them_pin(pinners, PINS);
 	ck_assert_uint_eq(stats().lost_races, 0);
 	for (unsigned i = 0; i < PINS; i++)
 		pindown_put(pinners[i].region);
@@ -150,16 +151,37 @@ START_TEST(many_threads_that_miss_make_one_pin)
 
 	pdn_find_driver_symbol = symbol_with_a_queue;
 	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
-	start_pinners(pinners, 4096);
+	start_pinners(pinners, PINS, 4096);
 	for (unsigned i = 0; i < PINS; i++)
 		worker_wait_idle(&pinners[i].worker);
-	let_them_pin(pinners);
+	fake_watch_questions(BASE, BASE + LENGTH);
+	usleep(20000);
+	ck_assert_uint_eq(fake_watched_questions(), 0); /* they sleep, in the driver or here */
+	let_them_pin(pinners, PINS);
 	ck_assert_uint_eq(exports_entered(), 1);
 	ck_assert_uint_eq(stats().pins, 1);
 	for (unsigned i = 0; i < PINS; i++) {
 		ck_assert_ptr_eq(pinners[i].region, pinners[0].region);
 		pindown_put(pinners[i].region);
 	}
+}
+END_TEST
+
+/* One wait's time is over: the driver keeps the export that another thread has begun. */
+START_TEST(a_get_gives_up_when_another_thread_s_pin_takes_too_long)
+{
+	struct pinner pinner = {.addr = BASE};
+
+	pdn_find_driver_symbol = symbol_with_a_queue;
+	fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+	start_pinners(&pinner, 1, 0);
+	wait_until(exports_entered() == 1);
+	pdn_race_wait_ns = 20000000;
+	must_refuse(BASE, 1, PINDOWN_ERR_TIMED_OUT);
+	let_them_pin(&pinner, 1);
+	pindown_put(must_get(BASE, 1));
+	pindown_put(pinner.region);
+	ck_assert_uint_eq(exports_entered(), 1);
 }
 END_TEST
 
@@ -172,5 +194,6 @@ int main(void)
 	tc = cache_case(suite, "a queue of pins");
 	tcase_add_test(tc, hits_and_frees_do_not_wait_for_a_queue_of_pins);
 	tcase_add_test(tc, many_threads_that_miss_make_one_pin);
+	tcase_add_test(tc, a_get_gives_up_when_another_thread_s_pin_takes_too_long);
 	return run_suite(suite);
 }

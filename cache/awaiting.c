@@ -31,6 +31,8 @@ static void count_awaiting(uint32_t change)
 
 void pdn_await_reuse(uint32_t number)
 {
+	if (pdn_regions[number].flags & PDN_REGION_AWAITS)
+		return;
 	pdn_queue_append(&awaiting, number);
 	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags | PDN_REGION_AWAITS);
 	count_awaiting(1);

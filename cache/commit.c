@@ -69,6 +69,8 @@ static bool insert(struct pdn_attempt *a)
 	}
 	if (pdn_is_volatile(memory->base, memory->end))
 		a->flags |= PDN_REGION_VOLATILE;
+	if (pdn_is_leaving(memory->base, memory->end))
+		a->flags |= PDN_REGION_LEAVING;
 	pdn_region_fill(region, &a->what, &a->pin, a->flags);
 	set_pages(brief, region);
 	pdn_queues_add(number);
@@ -144,4 +146,19 @@ int pdn_pin_commit(struct pdn_attempt *a)
 	}
 	pdn_unlock();
 	return result;
+}
+
+/*
+ * Hits have been able to find it up to here. They are compared with the driver, as it is volatile.
+ */
+void __attribute__((cold)) pdn_end_leaving(uint32_t number)
+{
+	struct pdn_victims victims = {.missed = NULL};
+
+	pdn_lock();
+	if (pdn_state_is_live(pdn_briefs[number].state))
+		pdn_victims_add(&victims, number, PINDOWN_REASON_ORDERED);
+	pdn_victims_split_idle_and_held(&victims);
+	pdn_unlock();
+	pdn_victims_dispatch(&victims);
 }

@@ -12,4 +12,10 @@
  */
 int pdn_pin_commit(struct pdn_attempt *a);
 
+/*
+ * Lock not held; the caller holds the region, whose memory a stream frees later (pdn_ends_later()).
+ * It ends, and stays pinned for those who hold it.
+ */
+void pdn_end_leaving(uint32_t number);
+
 #endif

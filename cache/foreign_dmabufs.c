@@ -21,6 +21,7 @@
 #include "cache/recheck.h"
 #include "cache/region_dmabuf.h"
 #include "cache/trace/writer.h"
+#include "cache/volatile.h"
 
 /* Found by `by`. */
 struct import {
@@ -238,6 +239,20 @@ static uint32_t next_number(void)
 	return number;
 }
 
+/* A stream frees its memory later, and nobody reports when: as if it had been made before the free. */
+static void end_if_leaving(const struct pdn_export *export)
+{
+	const struct pdn_scope scope = {
+		.kind = PDN_GUARD_RANGE, .begin = export->memory.base, .end = export->memory.end};
+	bool leaving;
+
+	pdn_lock();
+	leaving = pdn_is_leaving(scope.begin, scope.end);
+	pdn_unlock();
+	if (leaving)
+		pdn_exports_end(&scope, PINDOWN_REASON_ORDERED);
+}
+
 void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t before,
 		  const void *caller)
 {
@@ -256,6 +271,7 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t
 	if (!remembered)
 		pdn_trace_error("a dma-buf of the program is not watched: there are too many", addr,
 				size, 0);
+	end_if_leaving(&export);
 	errno = saved;
 }
 

@@ -308,9 +308,12 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	}
 	if (result == PDN_AGAIN)
 		result = PINDOWN_ERR_TIMED_OUT;
-	if (result == PINDOWN_OK)
+	if (result == PINDOWN_OK) {
 		*region = a.region;
-	else
+		if (pdn_region_flags(a.region) & PDN_REGION_LEAVING)
+			pdn_end_leaving(pdn_region_number(a.region));
+	} else {
 		pdn_set_driver_error(result, a.driver_error);
+	}
 	return result;
 }

@@ -125,7 +125,8 @@ typedef struct pindown_region pindown_region;
  * returns a wider one in its place. PINDOWN_ERR_NO_SPACE says that the pages of the range itself
  * can't be pinned, even after eviction. A get that meets a free of the same memory in another
  * thread waits for that free to end and then asks the driver again; after two seconds it returns
- * PINDOWN_ERR_TIMED_OUT.
+ * PINDOWN_ERR_TIMED_OUT. Memory of cuMemAlloc that was freed with cuMemFreeAsync can be got until
+ * the stream's turn, but is not cached: the region is not live, and the last put unpins it.
  */
 #define PINDOWN_GET_CACHED 1u
 #define PINDOWN_GET_NOWAIT 2u
@@ -170,8 +171,8 @@ int pindown_region_device(const pindown_region *region);    /* CUDA device ordin
 int pindown_region_is_volatile(
 	const pindown_region *region); /* 1: each hit is checked by buffer id */
 /*
- * 0: its memory was freed while it was held, or a wider region has taken its place, which a get of
- * the address returns.
+ * 0: its memory was freed while it was held, or will be by a stream; or a wider region has taken
+ * its place, which a get of the address returns.
  */
 int pindown_region_is_live(const pindown_region *region);
 

@@ -138,6 +138,7 @@ static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region
 #define PDN_REGION_PIECE     4096u  /* pinned from before its first page on */
 #define PDN_REGION_UNASKED   8192u  /* its hits are checked: see end_or_check() in recheck.c */
 #define PDN_REGION_ENDS_HELD 16384u /* objects on it end with it although they are held */
+#define PDN_REGION_LEAVING   32768u /* a stream frees its memory later: see pdn_ends_later() */
 
 /* With either of these its hits are checked, unless PINDOWN_VERIFY says otherwise. */
 #define PDN_REGION_CHECKED (PDN_REGION_VOLATILE | PDN_REGION_UNASKED)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ranges in which calls that end memory can't all be seen: graphs own their memory and free it as
- * they run. A region there is checked by buffer id on each hit (§3.5).
+ * they run. A region there is checked by buffer id on each hit (§3.5). Some of them are leaving:
+ * the program has freed them in stream order, and the driver has them until the stream's turn.
  */
 #define _GNU_SOURCE
 #include <stddef.h>
@@ -17,8 +18,9 @@
 #include "cache/volatile.h"
 
 /*
- * The ranges, which neither overlap nor touch each other: in a tree in the order of addresses. The
- * hash finds none of them: the table is used for its records. All of this is under the lock.
+ * The ranges of a set, which neither overlap nor touch each other: in a tree in the order of
+ * addresses. The hash finds none of them: the table is used for the records of all sets. All of
+ * this is under the lock.
  */
 struct range {
 	struct pdn_hashed_link link; /* must be first */
@@ -26,16 +28,19 @@ struct range {
 	struct pdn_tree_node node;
 };
 static struct pdn_hashed ranges = PDN_HASHED(struct range);
-static uint32_t root;
 
 /*
  * Ranges that there is no record for, as memory is short: all from the first of them to the last
- * is volatile, because checks cost time, and trust could cost data. Empty: both are 0. What is left
- * of it gets records of its own as soon as a part of it is no longer volatile and there are some.
+ * is in the set, because checks cost time, and trust could cost data. Empty: both are 0. What is
+ * left of it gets records of its own as soon as a part of it leaves the set and there are some.
  */
-static struct {
+struct unrecorded {
 	uint64_t begin, end;
-} unrecorded;
+};
+static struct set {
+	uint32_t root;
+	struct unrecorded unrecorded;
+} checked, leaving; /* all that is leaving is checked, too */
 
 static struct range *range_at(uint32_t number)
 {
@@ -60,9 +65,9 @@ static const struct pdn_tree by_address = {
 };
 
 /* A range with a part in [begin, end); 0: none. They don't overlap: one walk down finds it. */
-static uint32_t any_in(uint64_t begin, uint64_t end)
+static uint32_t any_in(const struct set *set, uint64_t begin, uint64_t end)
 {
-	uint32_t number = root;
+	uint32_t number = set->root;
 
 	while (number && (range_at(number)->end <= begin || end <= range_at(number)->begin)) {
 		const struct range *range = range_at(number);
@@ -72,38 +77,49 @@ static uint32_t any_in(uint64_t begin, uint64_t end)
 	return number;
 }
 
-static bool is_unrecorded(uint64_t begin, uint64_t end)
+static bool is_unrecorded(const struct set *set, uint64_t begin, uint64_t end)
 {
-	return unrecorded.begin < end && begin < unrecorded.end;
+	return set->unrecorded.begin < end && begin < set->unrecorded.end;
+}
+
+static bool has(const struct set *set, uint64_t begin, uint64_t end)
+{
+	return any_in(set, begin, end) || is_unrecorded(set, begin, end);
 }
 
 bool pdn_is_volatile(uint64_t begin, uint64_t end)
 {
-	return any_in(begin, end) || is_unrecorded(begin, end);
+	return has(&checked, begin, end);
+}
+
+bool pdn_is_leaving(uint64_t begin, uint64_t end)
+{
+	return has(&leaving, begin, end);
 }
 
 /* No part of it is in another range. The counts: see pdn_occupied. */
-static void record(uint64_t begin, uint64_t end)
+static void record(struct set *set, uint64_t begin, uint64_t end)
 {
+	struct unrecorded *unrecorded = &set->unrecorded;
 	uint32_t number = pdn_hashed_add(&ranges, pdn_hash(begin));
 
 	if (number) {
 		range_at(number)->begin = begin;
 		range_at(number)->end = end;
-		pdn_tree_insert(&by_address, &root, number);
+		pdn_tree_insert(&by_address, &set->root, number);
 		pdn_occupied_add(1);
 		return;
 	}
-	pdn_occupied_add(!unrecorded.end);
-	if (!unrecorded.end || begin < unrecorded.begin)
-		unrecorded.begin = begin;
-	if (end > unrecorded.end)
-		unrecorded.end = end;
+	pdn_occupied_add(!unrecorded->end);
+	if (!unrecorded->end || begin < unrecorded->begin)
+		unrecorded->begin = begin;
+	if (end > unrecorded->end)
+		unrecorded->end = end;
 }
 
-static void drop(uint32_t number)
+static void drop(struct set *set, uint32_t number)
 {
-	pdn_tree_remove(&by_address, &root, number);
+	pdn_tree_remove(&by_address, &set->root, number);
 	pdn_hashed_remove(&ranges, number);
 	pdn_occupied_add(-1u);
 }
@@ -119,22 +135,22 @@ static void check_from_now_on(uint64_t begin, uint64_t end)
 }
 
 /* Ranges that it overlaps or touches become one with it. */
-static void add(uint64_t begin, uint64_t end)
+static void add(struct set *set, uint64_t begin, uint64_t end)
 {
 	uint32_t number;
 
 	if (begin >= end)
 		return;
-	while ((number = any_in(begin - (begin != 0), end + (end != ~0ull))) != 0) {
+	while ((number = any_in(set, begin - (begin != 0), end + (end != ~0ull))) != 0) {
 		const struct range *range = range_at(number);
 
 		if (range->begin <= begin && end <= range->end)
 			return;
 		begin = range->begin < begin ? range->begin : begin;
 		end = range->end > end ? range->end : end;
-		drop(number);
+		drop(set, number);
 	}
-	record(begin, end);
+	record(set, begin, end);
 }
 
 void __attribute__((cold)) pdn_volatile(uint64_t addr, uint64_t length)
@@ -143,45 +159,64 @@ void __attribute__((cold)) pdn_volatile(uint64_t addr, uint64_t length)
 	uint64_t end = addr + (length ? length : 1);
 
 	pdn_lock();
-	add(addr, end);
+	add(&checked, addr, end);
 	check_from_now_on(addr, end);
 	pdn_unlock();
 }
 
-/* Take [begin, end) out of a range that overlaps it; the parts before and behind stay volatile. */
-static void cut(uint32_t number, uint64_t begin, uint64_t end)
+bool __attribute__((cold)) pdn_ends_later(uint64_t addr, uint64_t length)
+{
+	PDN_UNCANCELLED;
+	bool was_leaving;
+
+	pdn_volatile(addr, length);
+	pdn_lock();
+	was_leaving = has(&leaving, addr, addr + length);
+	add(&leaving, addr, addr + length);
+	pdn_unlock();
+	return !was_leaving;
+}
+
+/* Take [begin, end) out of a range that overlaps it; the parts before and behind stay. */
+static void cut(struct set *set, uint32_t number, uint64_t begin, uint64_t end)
 {
 	struct range old = *range_at(number);
 
-	drop(number);
-	add(old.begin, begin);
-	add(end, old.end);
+	drop(set, number);
+	add(set, old.begin, begin);
+	add(set, end, old.end);
 }
 
-static void cut_unrecorded(uint64_t begin, uint64_t end)
+static void cut_unrecorded(struct set *set, uint64_t begin, uint64_t end)
 {
-	uint64_t old_begin = unrecorded.begin, old_end = unrecorded.end;
+	struct unrecorded old = set->unrecorded;
 
-	unrecorded.begin = unrecorded.end = 0;
+	set->unrecorded = (struct unrecorded){0};
 	pdn_occupied_add(-1u);
-	add(old_begin, begin);
-	add(end, old_end);
+	add(set, old.begin, begin);
+	add(set, end, old.end);
 }
 
-bool pdn_volatile_forget(uint64_t begin, uint64_t end)
+static bool forget(struct set *set, uint64_t begin, uint64_t end)
 {
 	bool any = false;
 	uint32_t number;
 
-	while ((number = any_in(begin, end)) != 0) {
-		cut(number, begin, end);
+	while ((number = any_in(set, begin, end)) != 0) {
+		cut(set, number, begin, end);
 		any = true;
 	}
-	if (is_unrecorded(begin, end)) {
-		cut_unrecorded(begin, end);
+	if (is_unrecorded(set, begin, end)) {
+		cut_unrecorded(set, begin, end);
 		any = true;
 	}
 	return any;
+}
+
+bool pdn_volatile_forget(uint64_t begin, uint64_t end)
+{
+	forget(&leaving, begin, end);
+	return forget(&checked, begin, end);
 }
 
 void pdn_volatile_trust(uint64_t begin, uint64_t end)
@@ -199,6 +234,5 @@ void pdn_volatile_trust(uint64_t begin, uint64_t end)
 void pdn_volatile_fork_child(void)
 {
 	pdn_hashed_clear(&ranges);
-	root = 0;
-	unrecorded.begin = unrecorded.end = 0;
+	checked = leaving = (struct set){0};
 }

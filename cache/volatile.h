@@ -9,6 +9,9 @@
 /* Lock held for these. Is any of [begin, end) volatile? */
 bool pdn_is_volatile(uint64_t begin, uint64_t end);
 
+/* Has any of it been freed in stream order, and is only ended by the stream? */
+bool pdn_is_leaving(uint64_t begin, uint64_t end);
+
 /* This memory is no longer volatile; false: none of it was. Regions in it still are checked. */
 bool pdn_volatile_forget(uint64_t begin, uint64_t end);
 

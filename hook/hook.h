@@ -254,7 +254,8 @@ struct call {
 		 * unknown.
 		 */
 		uint64_t buffer_id;
-		void *connection;		  /* that cuEGLStreamConsumerDisconnect ends */
+		void *connection; /* that cuEGLStreamConsumerDisconnect ends */
+		uint64_t later;	  /* bytes that cuMemFreeAsync leaves for the stream's turn */
 		const CUmemAllocationProp *asked; /* the program's, if `changed` is in use */
 	};
 
@@ -359,7 +360,8 @@ bool pdn_mapping_is_known(uint64_t base, uint64_t id);
 
 void pdn_pool_set(void *pool, CUmemPool_attribute attribute, const void *value);
 void pdn_pool_destroyed(void *pool);
-bool pdn_pool_is_known_to_keep(void *pool); /* for pdn_pool_keeps (cache/driver/driver.h) */
+bool pdn_pool_is_known_to_keep(void *pool);   /* for pdn_pool_keeps (cache/driver/driver.h) */
+uint64_t pdn_stays_until_turn(uint64_t addr); /* bytes that cuMemFreeAsync leaves in place */
 
 /* ---- memory that can be registered (cuda/capable.c) ------------------------------------------ */
 

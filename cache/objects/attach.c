@@ -2,6 +2,7 @@
 /* Finding a consumer's object on a region, or making it: pindown_attach() and its relatives. */
 #define _GNU_SOURCE
 #include "cache/account.h"
+#include "cache/awaiting.h"
 #include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
@@ -12,6 +13,8 @@
 #include "cache/index.h"
 #include "cache/kept.h"
 #include "cache/misuse.h"
+#include "cache/objects/end.h"
+#include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
@@ -42,6 +45,37 @@ struct request {
 
 /* ---- making ------------------------------------------------------------------------------- */
 
+/*
+ * Lock held. Is it a region that ends as soon as its getter holds it (pdn_ends_later())? Objects on
+ * it are made all the same, each for one attach: no look-up finds them, and they end at their last
+ * detach.
+ */
+static bool is_leaving(uint32_t region)
+{
+	return pdn_briefs[region].state == PDN_KEPT &&
+	       pdn_regions[region].flags & PDN_REGION_LEAVING;
+}
+
+static bool takes_objects(uint32_t region)
+{
+	return pdn_state_is_live(pdn_briefs[region].state) || is_leaving(region);
+}
+
+/* As claim_or_keep() in end_region.c does it. */
+static void keep_from_the_first(uint32_t number, uint32_t region)
+{
+	struct pindown_object *object = &pdn_objects[number];
+
+	object->reason = pdn_regions[region].reason;
+	object->outlives = false;
+	pdn_object_set_state(object, PDN_OBJECT_KEPT);
+	pdn_object_serve_no_more(number);
+	pdn_object_hide(number);
+	pdn_account_objects(&pdn_regions[region]);
+	if (pdn_objects_await_reuse(region))
+		pdn_await_reuse(region);
+}
+
 static void publish(uint32_t number, uint32_t region, const struct request *r, void *data,
 		    bool may_retire)
 {
@@ -65,6 +99,8 @@ static void publish(uint32_t number, uint32_t region, const struct request *r, v
 	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);
 	pdn_object_link(number); /* a thread that finds it sees all of the above */
 	pdn_account_object_made();
+	if (is_leaving(region))
+		keep_from_the_first(number, region);
 }
 
 /* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
@@ -140,7 +176,7 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 		may_retire = consumer->may_retire(r->key, data);
 	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
 	pdn_lock();
-	gone = !pdn_state_is_live(pdn_briefs[region].state) || consumer->leaving;
+	gone = !takes_objects(region) || consumer->leaving;
 	if (result == 0 && gone && pdn_creation_is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pdn_unlock();
@@ -217,7 +253,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 
 		if (!consumer || consumer->leaving)
 			return PINDOWN_ERR_INVALID;
-		if (!pdn_state_is_live(pdn_briefs[region].state))
+		if (!takes_objects(region))
 			return AGAIN;
 		number = find_usable(region, r);
 		if (number && pdn_objects[number].state == PDN_OBJECT_LIVE) {
@@ -252,6 +288,7 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	PDN_UNCANCELLED;
 	struct pdn_pressure pressure = {.place = PDN_WITH_OBJECTS,
 					.nowait = r->flags & PINDOWN_GET_NOWAIT};
+	struct pdn_held_objects held = {0};
 	uint32_t number = pdn_region_number(region);
 	bool last = false;
 	int result;
@@ -262,6 +299,8 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	while (result == NO_RECORD && make_room_for_object(&pressure));
 	if (result == NO_RECORD)
 		result = pressure.would_wait ? PINDOWN_ERR_WOULD_WAIT : PINDOWN_ERR_NO_MEMORY;
+	if (result == PINDOWN_OK && (*r->object)->state == PDN_OBJECT_KEPT)
+		pdn_held_count(r->consumer, &held);
 	/*
 	 * Drop the hold before the lock is released for the first time since the creation ended: a
 	 * free that has waited for that end then finds the region unheld, and unpins it.
@@ -273,6 +312,8 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	pdn_unlock();
 	if (last)
 		pdn_unpin_kept(number);
+	if (held.all)
+		pdn_held_report(region, &held, 0);
 	return result;
 }
 

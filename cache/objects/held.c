@@ -40,7 +40,9 @@ static void warn_of_held(const struct pindown_region *region, const struct pdn_h
 
 	if (!pdn_logging(PDN_LOG_WARN))
 		return;
-	pdn_stack_callers(&freed_at, 1);
+	/* Not where the free was earlier, and the caller registers. */
+	if (!(pdn_region_flags(region) & PDN_REGION_LEAVING))
+		pdn_stack_callers(&freed_at, 1);
 	name_code(made_at, made, sizeof(made));
 	name_code(freed_at, freed, sizeof(freed));
 	pdn_log(PDN_LOG_WARN,

@@ -142,19 +142,20 @@ static void look_for_patches(void)
 		pdn_patches_look();
 }
 
-static void __attribute__((noinline)) device_memory_begins(uint64_t addr, uint64_t length)
+static void __attribute__((noinline))
+device_memory_begins(uint64_t addr, uint64_t length, enum pdn_device_map map)
 {
 	if (!addr || !length)
 		return;
 	look_for_patches();
-	pdn_device_seen(addr, length);
+	pdn_device_seen_in(map, addr, length);
 	pdn_allocated(addr, length);
 }
 
 static inline void allocated(const struct call *call, uint64_t addr, uint64_t length)
 {
 	if (pdn_succeeded(call))
-		device_memory_begins(addr, length);
+		device_memory_begins(addr, length, PDN_DEVICE_LINEAR);
 }
 
 static inline void host_allocated(const struct call *call, uint64_t addr, uint64_t length)
@@ -167,7 +168,7 @@ static inline void mapped(const struct call *call, uint64_t addr, uint64_t lengt
 {
 	if (pdn_succeeded(call)) {
 		pdn_mapped(addr, length);
-		device_memory_begins(addr, length);
+		device_memory_begins(addr, length, PDN_DEVICE_ALL);
 	}
 }
 
@@ -299,22 +300,34 @@ static inline bool is_captured(CUstream stream, enum pdn_flavour flavour)
 static inline void allocated_on(const struct call *call, CUstream stream, enum pdn_flavour flavour,
 				uint64_t addr, uint64_t length)
 {
-	if (pdn_succeeded(call) && is_captured(stream, flavour))
+	if (!pdn_succeeded(call))
+		return;
+	if (is_captured(stream, flavour))
 		pdn_graph_alloc(addr, length);
 	else
-		allocated(call, addr, length);
+		device_memory_begins(addr, length, PDN_DEVICE_ALL);
 }
 
-static inline void end_on(struct call *call, CUstream stream, enum pdn_flavour flavour,
-			  uint64_t addr)
+/* Inlined always: see FAST in wrap.c. */
+static inline __attribute__((always_inline)) void end_on(struct call *call, CUstream stream,
+							 enum pdn_flavour flavour, uint64_t addr)
 {
 	call->captured = is_captured(stream, flavour);
-	if (!call->captured)
-		pdn_caught_in_order(call, addr);
+	call->later = 0;
+	if (call->captured)
+		return;
+	if (PDN_UNLIKELY(pdn_device_may_be_in(PDN_DEVICE_LINEAR, addr)))
+		call->later = pdn_stays_until_turn(addr);
+	pdn_caught_in_order(call, addr);
+	if (PDN_UNLIKELY(call->later) && !pdn_ends_later(addr, call->later))
+		call->later = 0;
 }
 
+/* If the call failed, the memory lives on, unless a call before has freed it. */
 static inline void freed_on(const struct call *call, uint64_t addr)
 {
+	if (PDN_UNLIKELY(!pdn_succeeded(call)) && call->later)
+		pdn_allocated(addr, call->later);
 	if (PDN_UNLIKELY(call->captured) && pdn_succeeded(call))
 		pdn_graph_free(addr);
 	else

@@ -7,7 +7,7 @@
 #include "hook/cuda/devicemap.h"
 
 #define SLOTS (1ull << (PDN_DEVICE_ADDRESS - PDN_DEVICE_SHIFT))
-#define BYTES (PDN_DEVICE_WORDS * sizeof(uint64_t))
+#define BYTES (PDN_DEVICE_MAPS * PDN_DEVICE_WORDS * sizeof(uint64_t))
 
 uint64_t *pdn_device_part[PDN_DEVICE_PARTS];
 bool pdn_device_part_failed;
@@ -40,7 +40,7 @@ static void set(uint64_t *word, uint64_t bits)
 }
 
 /* `word` is counted through all parts. */
-static void set_in_word(uint64_t word, uint64_t bits)
+static void set_in_word(enum pdn_device_map map, uint64_t word, uint64_t bits)
 {
 	uint64_t **place = &pdn_device_part[word / PDN_DEVICE_WORDS];
 	uint64_t *part = __atomic_load_n(place, __ATOMIC_ACQUIRE);
@@ -48,10 +48,10 @@ static void set_in_word(uint64_t word, uint64_t bits)
 	if (!part && !__atomic_load_n(&pdn_device_part_failed, __ATOMIC_RELAXED))
 		part = make_part(place);
 	if (part)
-		set(&part[word % PDN_DEVICE_WORDS], bits);
+		set(&part[map * PDN_DEVICE_WORDS + word % PDN_DEVICE_WORDS], bits);
 }
 
-void pdn_device_mark(uint64_t addr, uint64_t length)
+static void mark_in(enum pdn_device_map map, uint64_t addr, uint64_t length)
 {
 	uint64_t first = addr >> PDN_DEVICE_SHIFT, last = (addr + length - 1) >> PDN_DEVICE_SHIFT;
 
@@ -66,6 +66,14 @@ void pdn_device_mark(uint64_t addr, uint64_t length)
 			bits &= ~0ull << first % 64;
 		if (word == last / 64)
 			bits &= ~0ull >> (63 - last % 64);
-		set_in_word(word, bits);
+		set_in_word(map, word, bits);
 	}
+}
+
+/* In this order: whoever sees the second bit need not look for the first. */
+void pdn_device_mark(enum pdn_device_map map, uint64_t addr, uint64_t length)
+{
+	mark_in(PDN_DEVICE_ALL, addr, length);
+	if (map != PDN_DEVICE_ALL)
+		mark_in(map, addr, length);
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
+ * Memory that is freed in stream order.
+ *
  * Knows which pools keep their memory when it is freed: those with a release threshold that they
  * never exceed. The next allocation at an address is then the same memory, and a registration that
  * the program still holds is right. The driver could be asked, but not about a pool that another
  * thread may destroy.
  */
+#include <errno.h>
+
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
@@ -33,4 +37,24 @@ bool pdn_pool_is_known_to_keep(void *pool)
 	struct pool one;
 
 	return pdn_record_get(&pools, (uintptr_t)pool, 0, &one, 1) && one.keeps;
+}
+
+/*
+ * A pool's memory is gone when cuMemFreeAsync returns. Other memory, which is cuMemAlloc's, is the
+ * driver's, with its buffer id, until the stream's turn. Asked before the call: the program owns it.
+ * The answer is zeroes where there is no memory.
+ */
+uint64_t __attribute__((cold)) pdn_stays_until_turn(uint64_t addr)
+{
+	typeof(cuPointerGetAttributes) *ask = PDN_DRIVER(cuPointerGetAttributes);
+	CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+				       CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+				       CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+	uint64_t pool = 0, base = 0, size = 0;
+	void *values[] = {&pool, &base, &size};
+	int error = errno;
+	bool told = ask && ask(3, names, values, addr) == CUDA_SUCCESS;
+
+	errno = error;
+	return told && !pool && base == addr ? size : 0;
 }

@@ -58,6 +58,32 @@ static bool free_wrongly(void)
 	return !OK(cuMemFree_v2(s.at + 512));
 }
 
+/* The driver keeps it until the stream's turn, so it can still be registered. */
+static bool register_before_turn(void)
+{
+	pindown_region *region;
+
+	if (pindown_api.get(s.at, s.size, 0, &region) != PINDOWN_OK)
+		return false;
+	pindown_api.put(region);
+	return OK(cuStreamSynchronize(NULL));
+}
+
+static bool free_linear_async(void)
+{
+	return OK(cuMemFreeAsync(s.at, NULL)) && register_before_turn();
+}
+
+static bool free_linear_async_ptsz(void)
+{
+	return OK(cuMemFreeAsync_ptsz(s.at, CU_STREAM_LEGACY)) && register_before_turn();
+}
+
+static bool free_async_wrongly(void)
+{
+	return !OK(cuMemFreeAsync(s.at + 512, NULL));
+}
+
 static void clean_other(void)
 {
 	cuMemFree_v2(s.other);
@@ -441,7 +467,12 @@ const struct regions_case regions_memory_cases[] = {
 	 .clean = clean_other),
 	CASE("linear, cuMemFree of 0", allocate, free_nothing, KEPT, .clean = clean_it),
 	CASE("linear, cuMemFree that fails", allocate, free_wrongly, USABLE, .clean = clean_it),
+	CASE("linear, cuMemFreeAsync", allocate, free_linear_async, GONE),
+	CASE("linear, cuMemFreeAsync_ptsz", allocate, free_linear_async_ptsz, GONE),
+	CASE("linear, cuMemFreeAsync that fails", allocate, free_async_wrongly, USABLE,
+	 .clean = clean_it),
 	CASE("pitch, cuMemFree", allocate_pitch, free_it, GONE),
+	CASE("pitch, cuMemFreeAsync", allocate_pitch, free_linear_async, GONE),
 	CASE("managed", allocate_managed, free_it, REFUSED, .refusal = PINDOWN_ERR_MANAGED),
 	CASE("host, cuMemHostAlloc", allocate_host, free_host, REFUSED,
 	 .refusal = PINDOWN_ERR_HOST),

@@ -96,7 +96,7 @@ $(UNIT_PAGES): $(B)/unit/test_pages_%: $(B)/obj/tests/unit/cache/test_%.c.o $(PA
 # On the simulated driver, with the dma-buf backend on its real descriptors.
 UNIT_CACHE_SIM := $(B)/unit/test_cache_sim $(B)/unit/test_limits_sim \
 	$(B)/unit/test_mapping_sim $(B)/unit/test_cache_segment $(B)/unit/test_cache_windows \
-	$(B)/unit/test_cache_retired \
+	$(B)/unit/test_cache_retired $(B)/unit/test_cache_later \
 	$(B)/unit/test_cache_handed_out
 UNIT_RACE_SIM := $(B)/unit/test_races_sim
 CHECK_UNIT += $(UNIT_CACHE_SIM) $(UNIT_RACE_SIM)
@@ -110,6 +110,7 @@ $(UNIT_CACHE_SIM) $(UNIT_RACE_SIM): $(UNIT_HELPERS) $(CACHE_OBJ) $(SIM)
 
 $(B)/unit/test_cache_retired: $(call unit_support,retired_test)
 $(B)/unit/test_cache_handed_out: $(call unit_support,retired_test)
+$(B)/unit/test_cache_later: $(call unit_support,retired_test)
 
 # The part of hook/ that finds out about a library, single-stepped.
 $(B)/unit/test_races_library: $(B)/obj/tests/unit/race/test_races_library.c.o $(UNIT_HELPERS) \

@@ -138,6 +138,44 @@ START_TEST(linear_memory_that_is_freed_in_stream_order)
 }
 END_TEST
 
+/* The driver keeps the memory until the stream's turn: registered in between, it can be used. */
+START_TEST(linear_memory_registered_before_its_free_takes_effect)
+{
+	struct ibv_mr *other, *by_iova;
+	int by;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	gpu_fill(p, 'a', 10);
+	OK(cuMemFreeAsync(p, NULL));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	is_kept();
+	ck_assert_int_eq(recorder_copy(mr->lkey, p, mr->rkey, p + 4096, 10), RECORDER_OK);
+	other = must_register(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2); /* nothing is found */
+	must_deregister(other);
+	by_iova = ibv_reg_mr_iova(pd, (void *)(p + 8192), 4096, 0, ALL_ACCESS);
+	ck_assert_ptr_nonnull(by_iova);
+	must_deregister(by_iova);
+	by = export_range(p, MIB(4), 0);
+	must_deregister(reg(pd, 0, 4096, p, by, ALL_ACCESS));
+	close(by);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	OK(cuStreamSynchronize(NULL));
+	ck_assert_uint_eq(sim_kept_bytes(0), MIB(4));
+	drop_kept(mr);
+	ck_assert_uint_eq(stats().regions, 0);
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(stats().missed_invalidations, 0);
+	ck_assert_int_eq(stats().distrusted, 0);
+}
+END_TEST
+
 START_TEST(mapped_memory)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -180,6 +218,42 @@ START_TEST(what_ends_with_a_primary_contexts_reset)
 	OK(cuDevicePrimaryCtxReset_v2(0));
 	is_kept();
 	drop_kept(mr);
+}
+END_TEST
+
+/* It lives on, and is cached as before. */
+START_TEST(a_free_in_stream_order_that_fails)
+{
+	CUstream stream;
+	CUgraph graph;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	OK(cuStreamCreate(&stream, 0));
+	OK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	ck_assert_int_ne(cuMemFreeAsync(p, NULL), CUDA_SUCCESS);
+	cuStreamEndCapture(stream, &graph);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 1);
+	ck_assert_uint_eq(stats().regions, 1);
+	gpu_free(p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+}
+END_TEST
+
+/* The first one has not taken effect yet, and will. */
+START_TEST(a_second_free_in_stream_order)
+{
+	begin();
+	p = gpu_alloc(MIB(4));
+	OK(cuMemFreeAsync(p, NULL));
+	ck_assert_int_ne(cuMemFreeAsync(p, NULL), CUDA_SUCCESS);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(stats().regions, 0);
+	OK(cuStreamSynchronize(NULL));
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS));
 }
 END_TEST
 
@@ -411,6 +485,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_umem);
 	tcase_add_loop_test(tc, memory_of_a_pool, 0, 5);
 	tcase_add_test(tc, linear_memory_that_is_freed_in_stream_order);
+	tcase_add_test(tc, linear_memory_registered_before_its_free_takes_effect);
 	tcase_add_test(tc, mapped_memory);
 	tcase_add_test(tc, what_ends_with_its_context);
 	tcase_add_test(tc, what_ends_with_a_primary_contexts_reset);
@@ -423,6 +498,8 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_free_of_an_address_inside);
 	tcase_add_test(tc, a_free_by_a_thread_without_a_context);
 	tcase_add_test(tc, a_second_free);
+	tcase_add_test(tc, a_free_in_stream_order_that_fails);
+	tcase_add_test(tc, a_second_free_in_stream_order);
 	tc = verbs_case(suite, "drivers");
 	tcase_add_test(tc, a_driver_that_refuses);
 	tcase_add_test(tc, a_driver_that_reserves_elsewhere);

@@ -205,6 +205,32 @@ START_TEST(what_is_freed_in_stream_order_ends_when_it_is_handed_out_again)
 }
 END_TEST
 
+/* Memory of cuMemAlloc, which the driver keeps until the stream's turn: registered in between. */
+START_TEST(what_is_registered_before_the_turn_ends_when_it_is_handed_out_again)
+{
+	struct ibv_mr *mr;
+	CUdeviceptr p;
+
+	begin();
+	p = gpu_alloc(MIB(4));
+	OK(cuMemFreeAsync(p, NULL));
+	mr = must_register(pd, p, 4096, ALL_ACCESS);
+	OK(cuStreamSynchronize(NULL));
+	ck_assert_uint_eq(recorder_open_mrs(), 1);
+	ck_assert_uint_eq(stats().kept_regions, 1);
+	ck_assert_uint_eq(gpu_alloc(MIB(4)), p);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(stats().kept_regions, 0);
+	must_deregister(mr);
+	ck_assert_uint_eq(dereg_calls(), 1);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	register_once(pd, p, 4096, ALL_ACCESS);
+	ck_assert_uint_eq(dmabuf_calls(), 2);
+	gpu_free(p);
+	ck_assert_uint_eq(stats().missed_invalidations, 0);
+}
+END_TEST
+
 START_TEST(one_by_a_programs_dmabuf_ends_with_its_memory)
 {
 	struct ibv_mr *mr, *again;
@@ -502,6 +528,8 @@ static void add_tests(TCase *tc, unsigned mode)
 	case 2:
 		tcase_add_test(tc, a_registration_in_use_ends_with_its_memory);
 		tcase_add_test(tc, what_is_freed_in_stream_order_ends_when_it_is_handed_out_again);
+		tcase_add_test(tc,
+			       what_is_registered_before_the_turn_ends_when_it_is_handed_out_again);
 		tcase_add_test(tc, a_revoked_one_can_be_changed_into_a_good_one);
 		tcase_add_test(tc, one_by_a_programs_dmabuf_ends_with_its_memory);
 		tcase_add_test(tc, one_of_each_other_call_ends_with_its_memory);

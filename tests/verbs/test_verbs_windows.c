@@ -47,6 +47,21 @@ START_TEST(all_of_it_can_be_registered)
 }
 END_TEST
 
+/* A window begins behind the address that the program frees. */
+START_TEST(a_window_of_what_a_stream_frees_later)
+{
+	alloc_large();
+	register_once(pd, p + MIB(200), MIB(1), ALL_ACCESS);
+	OK(cuMemFreeAsync(p, NULL));
+	register_once(pd, p + MIB(400), MIB(1), ALL_ACCESS);
+	ck_assert_uint_eq(recorder_open_mrs(), 0);
+	ck_assert_uint_eq(stats().bytes, 0);
+	OK(cuStreamSynchronize(NULL));
+	ck_assert_ptr_null(ibv_reg_mr(pd, (void *)(p + MIB(400)), MIB(1), ALL_ACCESS));
+	ck_assert_uint_eq(sim_used_bytes(0), 0);
+}
+END_TEST
+
 /* The card moves bytes from one window to another, and within one that crosses a boundary. */
 START_TEST(a_window_is_the_memory)
 {
@@ -186,6 +201,7 @@ int main(int argc, char **argv)
 	}
 	tcase_add_test(tc, all_of_it_can_be_registered);
 	tcase_add_test(tc, a_window_is_the_memory);
+	tcase_add_test(tc, a_window_of_what_a_stream_frees_later);
 	tcase_add_loop_test(tc, windows_of_an_allocation_are_one_range, 0, 3);
 	tcase_add_test(tc, a_window_that_was_replaced_is_of_the_range);
 	tcase_add_test(tc, an_exported_part_is_registered_on_a_window);

@@ -210,6 +210,28 @@ START_TEST(a_context_ends_all_windows)
 }
 END_TEST
 
+/* It begins behind the address that is freed. */
+START_TEST(a_window_of_what_a_stream_frees_later)
+{
+	start_cuda();
+	CUdeviceptr p = alloc(LARGE);
+	pindown_region *held;
+
+	get_and_put(p + MIB(300), STEP);
+	free_later(p, LARGE);
+	held = must_get(p + MIB(800), STEP);
+	ck_assert_uint_gt(pindown_region_base(held), p);
+	ck_assert(!pindown_region_is_live(held));
+	get_and_put(p + MIB(300), STEP);
+	ck_assert_uint_eq(stats().regions, 1);
+	pindown_put(held);
+	ck_assert_uint_eq(stats().bytes, 0);
+	take_turn();
+	must_refuse(p + MIB(800), STEP, PINDOWN_ERR_NOT_DEVICE);
+	ck_assert_uint_eq(sim_used_bytes(0), 0);
+}
+END_TEST
+
 /* A window of memory that was freed unseen is found at its next check, as any region. */
 START_TEST(an_unseen_free_is_noticed)
 {
@@ -364,6 +386,7 @@ int main(int argc, char **argv)
 	tcase_add_loop_test(tc, a_free_ends_all_windows, 0, 2);
 	tcase_add_test(tc, a_context_ends_all_windows);
 	tcase_add_test(tc, an_unseen_free_is_noticed);
+	tcase_add_test(tc, a_window_of_what_a_stream_frees_later);
 	tc = sim_case(suite, "room");
 	tcase_add_test(tc, windows_and_other_regions_share_the_room);
 	tcase_add_test(tc, windows_take_what_others_leave);

@@ -35,15 +35,29 @@ END_TEST
 /* What an event of memory asks: any address within it, and any number that is none. */
 START_TEST(an_address_within_is_marked)
 {
-	ck_assert(!pdn_is_marked(BASE + 1));
+	ck_assert(!pdn_is_marked(PDN_DEVICE_ALL, BASE + 1));
 	pdn_device_seen(BASE, 1);
-	ck_assert(pdn_is_marked(BASE));
-	ck_assert(pdn_is_marked(BASE + 1));
-	ck_assert(pdn_is_marked(BASE + 0x12345));
-	ck_assert(!pdn_is_marked(BASE + MIB(2) + 1));
-	ck_assert(!pdn_is_marked(TOP));
-	ck_assert(!pdn_is_marked(UINT64_MAX << 16));
-	ck_assert(!pdn_is_marked(UINT64_MAX));
+	ck_assert(pdn_is_marked(PDN_DEVICE_ALL, BASE));
+	ck_assert(pdn_is_marked(PDN_DEVICE_ALL, BASE + 1));
+	ck_assert(pdn_is_marked(PDN_DEVICE_ALL, BASE + 0x12345));
+	ck_assert(!pdn_is_marked(PDN_DEVICE_ALL, BASE + MIB(2) + 1));
+	ck_assert(!pdn_is_marked(PDN_DEVICE_ALL, TOP));
+	ck_assert(!pdn_is_marked(PDN_DEVICE_ALL, UINT64_MAX << 16));
+	ck_assert(!pdn_is_marked(PDN_DEVICE_ALL, UINT64_MAX));
+}
+END_TEST
+
+/* Pools have much memory, which need not be asked about. */
+START_TEST(memory_of_cuMemAlloc_is_told_apart)
+{
+	pdn_device_seen(BASE, MIB(4));
+	ck_assert(!pdn_device_may_be_in(PDN_DEVICE_LINEAR, BASE));
+	pdn_device_seen_in(PDN_DEVICE_LINEAR, BASE + MIB(2) + 100, 1);
+	ck_assert(pdn_device_may_be_in(PDN_DEVICE_LINEAR, BASE + MIB(2)));
+	ck_assert(!pdn_device_may_be_in(PDN_DEVICE_LINEAR, BASE));
+	ck_assert(!pdn_device_may_be_in(PDN_DEVICE_LINEAR, BASE + MIB(4)));
+	pdn_device_seen_in(PDN_DEVICE_LINEAR, BASE + GIB(1), MIB(1));
+	ck_assert(pdn_may_be_device(BASE + GIB(1)));
 }
 END_TEST
 
@@ -111,6 +125,7 @@ START_TEST(without_address_space_it_may_be_everywhere)
 	ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
 	ck_assert(pdn_may_be_device(BASE + GIB(100)));
 	ck_assert(pdn_may_be_device(0));
+	ck_assert(pdn_device_may_be_in(PDN_DEVICE_LINEAR, 0));
 	ck_assert(pdn_may_be_device(BASE));
 	ck_assert(!pdn_may_be_device(BASE + GIB(1))); /* which the map knows */
 }
@@ -123,6 +138,7 @@ int main(void)
 
 	tcase_add_test(tc, seen_memory_may_be_the_devices);
 	tcase_add_test(tc, an_address_within_is_marked);
+	tcase_add_test(tc, memory_of_cuMemAlloc_is_told_apart);
 	tcase_add_test(tc, long_ranges_are_seen_from_end_to_end);
 	tcase_add_test(tc, nothing_lies_above);
 	tc = suite_case(suite, "address space", NULL, NULL);

@@ -26,6 +26,30 @@ START_TEST(a_pin_loses_against_an_async_free)
 }
 END_TEST
 
+/* The memory is still there: the get succeeds, and what it has pinned does not outlive the put. */
+START_TEST(a_pin_against_a_free_that_acts_later)
+{
+	pindown_region *region;
+	unsigned edge = 0;
+	int result;
+
+	for (;; edge++) {
+		fake_alloc(BASE, LENGTH, FAKE_LINEAR);
+		pdn_allocated(BASE, LENGTH);
+		if (!get_racing_at(edge, BASE, free_it_later, &result, &region))
+			break;
+		ck_assert_msg(result == PINDOWN_OK, "edge %u: %s", edge, pindown_strerror(result));
+		ck_assert_msg(!pindown_region_is_live(region), "edge %u: it is trusted", edge);
+		pindown_put(region);
+		ck_assert_uint_eq(stats().regions, 0);
+		assert_clean_after_race();
+		really_free(BASE);
+	}
+	pindown_put(region);
+	ck_assert_uint_ge(edge, 8);
+}
+END_TEST
+
 START_TEST(a_pin_loses_against_an_unmap)
 {
 	sweep_losing(unmap_it, FAKE_VMM);
@@ -414,6 +438,7 @@ int main(void)
 
 	tcase_add_test(tc, a_pin_loses_against_a_free);
 	tcase_add_test(tc, a_pin_loses_against_an_async_free);
+	tcase_add_test(tc, a_pin_against_a_free_that_acts_later);
 	tcase_add_test(tc, a_pin_loses_against_an_unmap);
 	tcase_add_test(tc, a_pin_loses_against_the_end_of_its_context);
 	tcase_add_test(tc, a_pin_loses_against_a_reset_of_its_device);

@@ -70,6 +70,15 @@ void free_and_reuse_it(uint64_t base)
 	end_then(pdn_end_range(base, 0), really_free_and_reuse, base);
 }
 
+/* The driver keeps the memory: its stream's turn has not come. */
+void free_it_later(uint64_t base)
+{
+	pdn_guard guard = pdn_end_in_order(base);
+
+	pdn_ends_later(base, LENGTH);
+	end_then(guard, nothing, base);
+}
+
 void destroy_its_context(uint64_t base)
 {
 	end_then(pdn_end_context(FAKE_CONTEXT), really_destroy_context, base);

@@ -27,6 +27,7 @@ void free_it(uint64_t base);
 void unmap_it(uint64_t base);
 void fail_to_free_it(uint64_t base);
 void free_and_reuse_it(uint64_t base);
+void free_it_later(uint64_t base);
 void destroy_its_context(uint64_t base);
 void reset_its_device(uint64_t base);
 void end_everything(uint64_t base);

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/unit/support/retired_test.h"
 
-static int consumer;
+int retired_consumer;
 static struct registration *registrations; /* all, so that none is lost */
 void (*on_end)(const struct registration *ended);
 
@@ -59,9 +59,9 @@ void retired_begin(void)
 	pdn_free_is_sure = is_sure;
 	pdn_allocation_waits_ns = pdn_retiring_waits_ns = PATIENCE_NS;
 	start_cuda();
-	consumer = pindown_consumer_add(&card, sizeof(card));
-	ck_assert_int_gt(consumer, 0);
-	pdn_consumer_holders(consumer, NULL, may_retire);
+	retired_consumer = pindown_consumer_add(&card, sizeof(card));
+	ck_assert_int_gt(retired_consumer, 0);
+	pdn_consumer_holders(retired_consumer, NULL, may_retire);
 }
 
 static void end(void)
@@ -111,7 +111,8 @@ pindown_object *hold(CUdeviceptr p)
 	const struct pindown_key key = {.owner = 1};
 	pindown_object *object = NULL;
 
-	ck_assert_int_eq(pindown_attach(consumer, p, 1, 0, &key, NULL, &object), PINDOWN_OK);
+	ck_assert_int_eq(pindown_attach(retired_consumer, p, 1, 0, &key, NULL, &object),
+			 PINDOWN_OK);
 	return object;
 }
 

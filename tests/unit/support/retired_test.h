@@ -19,6 +19,8 @@ struct registration {
 	bool in_time;	   /* it ended while its memory was still there */
 };
 
+extern int retired_consumer;
+
 /* Called in each destroy, after it has been noted. */
 extern void (*on_end)(const struct registration *ended);
 

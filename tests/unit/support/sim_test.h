@@ -80,6 +80,29 @@ static inline void free_async(CUdeviceptr p)
 	pdn_ended(guard);
 }
 
+/* Memory of cuMemAlloc, which the driver keeps until the stream's turn. */
+static inline CUresult sim_free_later(CUdeviceptr p, uint64_t size, CUstream stream)
+{
+	pdn_guard guard = pdn_end_in_order(p);
+	bool first = pdn_ends_later(p, size);
+	CUresult result = cuMemFreeAsync(p, stream);
+
+	pdn_ended(guard);
+	if (result != CUDA_SUCCESS && first)
+		pdn_allocated(p, size);
+	return result;
+}
+
+static inline void free_later(CUdeviceptr p, uint64_t size)
+{
+	OK(sim_free_later(p, size, NULL));
+}
+
+static inline void take_turn(void)
+{
+	OK(cuStreamSynchronize(NULL));
+}
+
 static inline CUmemGenericAllocationHandle sim_create(size_t size)
 {
 	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -30,9 +30,11 @@ static void show_stack(const struct sim_touch *touch)
 	backtrace_symbols_fd(frames, count, 2);
 }
 
+/* `b` is in the list. Once it is over it touches nothing any more, although it has not returned. */
 static bool overlap(const struct sim_touch *a, const struct sim_touch *b)
 {
-	if (a->ends == b->ends || pthread_equal(a->thread, b->thread))
+	if (a->ends == b->ends || pthread_equal(a->thread, b->thread) ||
+	    __atomic_load_n(&b->is_over, __ATOMIC_ACQUIRE))
 		return false;
 	if (a->context && a->context == b->context)
 		return true;

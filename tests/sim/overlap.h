@@ -20,7 +20,8 @@ struct sim_touch {
 	uint64_t begin, end;
 	const void *context; /* that all ends of; or the owner of what is asked about */
 	pthread_t thread;
-	bool is_met; /* by another one, which aborts when this thread has shown its stack */
+	bool is_over; /* the memory has ended: the address may be another allocation's by now */
+	bool is_met;  /* by another one, which aborts when this thread has shown its stack */
 	struct sim_touch *next;
 };
 
@@ -48,22 +49,25 @@ void sim_touch_end(struct sim_touch *touch);
 void sim_touches_fork_child(void);
 
 /* As SIM_ENTRY. */
-#define SIM_TOUCHING(name_, need_, params, args, ...)                       \
-	static CUresult body_##name_ params;                                \
-	static CUresult entry_##name_ params __attribute__((used));         \
-	SIM_EXPORT_ENTRY(name_, params);                                    \
-	SIM_SITE(name_, need_);                                             \
-	static CUresult entry_##name_ params                                \
-	{                                                                   \
-		struct sim_touch touch = __VA_ARGS__;                       \
-		CUresult result;                                            \
-                                                                            \
-		sim_touch_begin(&touch, #name_);                            \
-		if (sim_begin(&site_##name_, need_, &result))               \
-			result = sim_end(&site_##name_, body_##name_ args); \
-		sim_touch_end(&touch);                                      \
-		return result;                                              \
-	}                                                                   \
+#define SIM_TOUCHING(name_, need_, params, args, ...)                             \
+	static CUresult body_##name_ params;                                      \
+	static CUresult entry_##name_ params __attribute__((used));               \
+	SIM_EXPORT_ENTRY(name_, params);                                          \
+	SIM_SITE(name_, need_);                                                   \
+	static CUresult entry_##name_ params                                      \
+	{                                                                         \
+		struct sim_touch touch = __VA_ARGS__;                             \
+		CUresult result;                                                  \
+                                                                                  \
+		sim_touch_begin(&touch, #name_);                                  \
+		if (sim_begin(&site_##name_, need_, &result)) {                   \
+			result = body_##name_ args;                               \
+			__atomic_store_n(&touch.is_over, true, __ATOMIC_RELEASE); \
+			result = sim_end(&site_##name_, result);                  \
+		}                                                                 \
+		sim_touch_end(&touch);                                            \
+		return result;                                                    \
+	}                                                                         \
 	static CUresult body_##name_ params
 
 #endif

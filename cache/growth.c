@@ -89,15 +89,6 @@ cut_window(const struct pdn_growth *growth, struct pdn_allocation *what)
 	}
 }
 
-struct pdn_memory pdn_growth_whole(const struct pdn_allocation *what)
-{
-	struct pdn_memory whole = what->memory;
-
-	whole.base = what->whole_base;
-	whole.end = what->whole_end;
-	return whole;
-}
-
 /* Lock held. Is any of the memory pinned by windows? */
 static bool __attribute__((noinline, cold)) has_windows(const struct pdn_allocation *what)
 {

@@ -63,9 +63,6 @@ bool pdn_growth_to_windows(struct pdn_growth *growth, const struct pdn_allocatio
 bool pdn_growth_may_have_windows(const struct pdn_growth *growth,
 				 const struct pdn_allocation *what);
 
-/* The memory whose end ends the region. */
-struct pdn_memory pdn_growth_whole(const struct pdn_allocation *what);
-
 /* Asks the driver. If it does not describe a wide range, the attempt shrinks to the request. */
 int pdn_growth_describe(struct pdn_growth *growth, struct pdn_allocation *what, int *error);
 

@@ -100,7 +100,6 @@ static struct pdn_pin pin_of(const struct pdn_allocation *what)
  */
 static int announce(struct pdn_attempt *a, const struct pdn_backend *backend)
 {
-	struct pdn_memory whole;
 	int result = PINDOWN_OK;
 
 	a->pin = pin_of(&a->what);
@@ -113,8 +112,7 @@ static int announce(struct pdn_attempt *a, const struct pdn_backend *backend)
 		pdn_unlock();
 		return PDN_WIDER;
 	}
-	whole = pdn_growth_whole(&a->what);
-	pdn_flight_is_of(&a->flight, &whole);
+	pdn_flight_is_of(&a->flight, &a->what.memory);
 	a->flight.pin = &a->pin;
 	if (!a->region) {
 		if (!pdn_flight_is_alone(&a->flight) && pdn_flight_is_duplicate(&a->flight))

@@ -233,14 +233,22 @@ static struct pdn_memory reach_of(const struct pdn_flight *flight)
 	return reach;
 }
 
+/* Lock held. */
+static void reach_to(struct pdn_flight *flight, uint64_t begin, uint64_t end)
+{
+	if (begin < flight->reach_begin)
+		flight->reach_begin = begin;
+	if (end > flight->reach_end)
+		flight->reach_end = end;
+}
+
 unsigned __attribute__((cold))
 pdn_flight_reach(struct pdn_flight *flight, uint64_t begin, uint64_t end)
 {
 	struct pdn_memory reach;
 
 	pdn_lock();
-	flight->reach_begin = begin < flight->reach_begin ? begin : flight->reach_begin;
-	flight->reach_end = end > flight->reach_end ? end : flight->reach_end;
+	reach_to(flight, begin, end);
 	reach = reach_of(flight);
 	pdn_unlock();
 	pdn_heavy_barrier();
@@ -250,6 +258,7 @@ pdn_flight_reach(struct pdn_flight *flight, uint64_t begin, uint64_t end)
 void pdn_flight_is_of(struct pdn_flight *flight, const struct pdn_memory *memory)
 {
 	flight->memory = *memory;
+	reach_to(flight, memory->base, memory->end);
 }
 
 bool pdn_flight_wait(const struct pdn_flight *flight)

@@ -171,7 +171,7 @@ unsigned pdn_flight_begin(struct pdn_flight *flight, const struct pdn_memory *me
  */
 unsigned pdn_flight_reach(struct pdn_flight *flight, uint64_t begin, uint64_t end);
 
-/* Lock held. The driver has described the memory, which lies within what it was asked about. */
+/* Lock held. The driver has described the memory, which is what it was asked about. */
 void pdn_flight_is_of(struct pdn_flight *flight, const struct pdn_memory *memory);
 
 /* Lock not held. It has ended, and what it touches is waited for, as pdn_guard_wait() does. */

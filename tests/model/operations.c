@@ -272,10 +272,7 @@ static void op_invalidate(const uint32_t n[])
 	uint64_t addr = place_base(n[0]) + n[1];
 	int expected, result;
 
-	if (n[2])
-		expect_end_between(addr, addr + n[2], 1u << PINDOWN_REASON_FLUSHED);
-	else
-		expect_end_of_holder(addr, 1u << PINDOWN_REASON_FLUSHED);
+	expect_end_between(addr, addr + (n[2] ? n[2] : 1), 1u << PINDOWN_REASON_FLUSHED);
 	expected = expected_ends();
 	result = pindown_invalidate(addr, n[2]);
 	AGREE(result == expected, "invalidate: %d; the model: %d", result, expected);

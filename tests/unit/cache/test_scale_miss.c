@@ -113,7 +113,7 @@ static unsigned length_of(void (*step)(void), unsigned count)
  */
 #if defined(__OPTIMIZE__) && !defined(__clang__)
 #define LIMIT	   680u
-#define MISS_LIMIT 1920u
+#define MISS_LIMIT 2000u
 #else
 #define LIMIT	   8000u
 #define MISS_LIMIT 40000u

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define MAX_MEMORY 4096
 
@@ -81,6 +82,19 @@ static __thread char this_thread; /* its address */
 
 bool fake_overlaps_allowed; /* where a wait of a free is to end by time */
 
+/* Lock held. In a child of fork the other threads are gone, with their questions and frees. */
+static void note_fork(void)
+{
+	static pid_t of_process;
+
+	if (of_process == getpid())
+		return;
+	of_process = getpid();
+	questions = NULL;
+	for (unsigned i = 0; i < fake_memories; i++)
+		fake_memory[i].ending = NULL;
+}
+
 static void meet(uint64_t addr)
 {
 	if (fake_overlaps_allowed)
@@ -94,6 +108,7 @@ int fake_asks(enum fake_call call, struct fake_question *question, uint64_t addr
 {
 	*question = (struct fake_question){addr, addr + length, &this_thread, NULL};
 	pthread_mutex_lock(&fake_lock);
+	note_fork();
 	for (unsigned i = 0; i < fake_memories; i++) {
 		const struct memory *m = &fake_memory[i];
 
@@ -124,6 +139,7 @@ int fake_answers(enum fake_call call, struct fake_question *question, int result
 /* Lock held, and let go for a moment: another thread that asks now is wrong. */
 static void end_memory(struct memory *m)
 {
+	note_fork();
 	m->ending = &this_thread;
 	for (const struct fake_question *q = questions; q; q = q->next)
 		if (q->thread != &this_thread && q->begin < m->base + m->size && m->base < q->end)

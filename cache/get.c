@@ -15,6 +15,7 @@
 #include "cache/invalidate.h"
 #include "cache/kept.h"
 #include "cache/misuse.h"
+#include "cache/past.h"
 #include "cache/pin.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
@@ -175,6 +176,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	if (!pdn_process_is_known())
 		pdn_process_begin();
 	pdn_top_open();
+	pdn_past_look();
 	index_seq = pdn_index_read_begin();
 	if (pdn_index_find(addr) || !pdn_index_unchanged(index_seq)) {
 		/* The index may have been changing when the fast path looked. */

@@ -275,7 +275,7 @@ static bool is_only_kept(uint32_t region)
 	uint16_t users = pdn_regions[region].dmabuf_users;
 	uint32_t state = pdn_briefs[region].state;
 
-	return (pdn_state_is_live(state) || state == PDN_KEPT) &&
+	return (pdn_state_is_linked(state) || state == PDN_KEPT) &&
 	       pdn_region_fd(&pdn_regions[region]) >= 0 && users & USED && !(users & ~PAST);
 }
 

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/* Marking all regions as of the past. */
+#include "cache/past.h"
+
+#include "cache/region.h"
+
+PDN_WEAK_EVENT(past_is_possible, (void));
+PDN_WEAK_EVENT(past_ends, (void));
+
+uint32_t pdn_past_count, pdn_past_ended;
+
+/*
+ * Another thread may change the state at the same time, under the lock. Only a live one is
+ * replaced, so that no other change is undone.
+ */
+static void mark(struct pdn_brief *brief)
+{
+	uint8_t state = __atomic_load_n(&brief->state, __ATOMIC_SEQ_CST);
+
+	while (pdn_state_is_live(state) &&
+	       !__atomic_compare_exchange_n(&brief->state, &state, PDN_PAST, false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
+}
+
+void pdn_past_begins(void)
+{
+	uint32_t last;
+
+	__atomic_fetch_add(&pdn_past_count, 1, __ATOMIC_SEQ_CST);
+	/* Pairs with the fence in pdn_region_goes_live(), for the number of records. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	/* Acquire: with the limit the table is there. */
+	if (!__atomic_load_n(&pdn_region_limit, __ATOMIC_ACQUIRE))
+		return;
+	last = pdn_region_high_water();
+	for (uint32_t n = 1; n <= last; n++)
+		mark(&pdn_briefs[n]);
+}
+
+void pdn_past_end(void)
+{
+	PDN_NOTIFY(past_ends);
+}
+
+void pdn_past_is_possible(void)
+{
+	static bool told;
+
+	/* Relaxed: this thread is told before it pins, whatever it reads. */
+	if (__builtin_expect(__atomic_load_n(&told, __ATOMIC_RELAXED), 1))
+		return;
+	PDN_NOTIFY(past_is_possible);
+	__atomic_store_n(&told, true, __ATOMIC_RELAXED);
+}

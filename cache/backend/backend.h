@@ -119,6 +119,13 @@ void pdn_dmabuf_fork_child(void);
 /* Lock not held. Another process wants this much pin space of a device; negative: of any. */
 PDN_EVENT(space_wanted, (uint64_t bytes, int device));
 
+/*
+ * Cache's lock held, and nothing is pinned or about to be: the descriptor of /dev/pindown is closed
+ * until the next pin. Is there one? As far as is known: the program may have closed it.
+ */
+void pdn_backend_kmod_close(void);
+bool pdn_backend_kmod_is_open(void);
+
 /* In a forked child, after all pins have been abandoned. */
 void pdn_backend_kmod_fork_child(bool is_shared);
 

@@ -147,6 +147,24 @@ static void give_device_up(void)
 	pdn_unlock_one(PDN_LOCK_KMOD);
 }
 
+bool pdn_backend_kmod_is_open(void)
+{
+	return descriptor() >= 0;
+}
+
+void pdn_backend_kmod_close(void)
+{
+	pdn_lock_one(PDN_LOCK_KMOD);
+	if (device.fd >= 0) {
+		if (pdn_descriptor_is(device.fd, device.identity))
+			pdn_descriptor_close(device.fd);
+		replace_area();
+		__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED);
+		device.asked = false;
+	}
+	pdn_unlock_one(PDN_LOCK_KMOD);
+}
+
 static bool has_device(void)
 {
 	int fd = descriptor();

@@ -43,6 +43,15 @@ struct pdn_top_page;
 struct pdn_top_page *pdn_top_begin(void);
 void pdn_top_end(struct pdn_top_page *live);
 
+/*
+ * Lock not held, and taken. The page goes, with its file, and its memory is the process's own from
+ * then on: threads may continue to count. The next use makes another one. The tool gets the answer
+ * in the page. false: there is no memory for that; the page stays, and says so.
+ */
+struct pdn_top_quiesce;
+bool pdn_top_withdraw(struct pdn_top_quiesce *answer);
+PDN_EVENT(quiesce_wanted, (struct pdn_top_quiesce * answer));
+
 /* At exit: removes the file. Threads may continue to count. */
 void pdn_top_close(void);
 

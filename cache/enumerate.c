@@ -18,7 +18,7 @@
 static bool describe_region(uint32_t number, struct pindown_region_info *info)
 {
 	const struct pindown_region *region = &pdn_regions[number];
-	uint32_t state = pdn_briefs[number].state;
+	uint32_t state = pdn_state_of(number);
 
 	if (!pdn_state_is_linked(state) && state != PDN_KEPT)
 		return false;

@@ -2,6 +2,7 @@
 /* Marking all regions as of the past. */
 #include "cache/past.h"
 
+#include "cache/base/barrier.h"
 #include "cache/region.h"
 
 PDN_WEAK_EVENT(past_is_possible, (void));
@@ -29,7 +30,7 @@ void pdn_past_begins(void)
 
 	__atomic_fetch_add(&pdn_past_count, 1, __ATOMIC_SEQ_CST);
 	/* Pairs with the fence in pdn_region_goes_live(), for the number of records. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	pdn_full_fence();
 	/* Acquire: with the limit the table is there. */
 	if (!__atomic_load_n(&pdn_region_limit, __ATOMIC_ACQUIRE))
 		return;
@@ -43,13 +44,16 @@ void pdn_past_end(void)
 	PDN_NOTIFY(past_ends);
 }
 
+static bool is_noticed;
+
+/* Relaxed: this thread sees that it is noticed, or has that done before it pins. */
 void pdn_past_is_possible(void)
 {
-	static bool told;
+	if (__builtin_expect(!__atomic_load_n(&is_noticed, __ATOMIC_RELAXED), 0))
+		PDN_NOTIFY(past_is_possible);
+}
 
-	/* Relaxed: this thread is told before it pins, whatever it reads. */
-	if (__builtin_expect(__atomic_load_n(&told, __ATOMIC_RELAXED), 1))
-		return;
-	PDN_NOTIFY(past_is_possible);
-	__atomic_store_n(&told, true, __ATOMIC_RELAXED);
+void pdn_past_is_noticed(void)
+{
+	__atomic_store_n(&is_noticed, true, __ATOMIC_RELAXED);
 }

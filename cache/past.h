@@ -46,10 +46,11 @@ static inline void pdn_past_look(void)
 }
 
 /*
- * Before the first pin or export of the process: from here on a checkpoint has to be noticed. Not
- * once exactly: threads that begin at the same time each say so.
+ * Before a pin or an export: from here on a checkpoint has to be noticed. The event comes until
+ * hook/ has answered that it is, or that it can't be; in several threads, if they pin at once.
  */
 void pdn_past_is_possible(void);
+void pdn_past_is_noticed(void);
 PDN_EVENT(past_is_possible, (void));
 PDN_EVENT(past_ends, (void)); /* pdn_past_end() */
 

@@ -30,7 +30,7 @@ struct pindown_region *PDN_RARE pdn_hold_locked(uint64_t addr, uint64_t length)
 	uint32_t number = pdn_index_find(addr);
 	struct pindown_region *region = &pdn_regions[number];
 
-	if (!number || !pdn_state_is_live(pdn_brief_of(region)->state) ||
+	if (!number || !pdn_state_is_live(pdn_state_of(pdn_region_number(region))) ||
 	    !pdn_region_holds(region, addr, length))
 		return NULL;
 	pdn_hold(pdn_self_or_anonymous(), number);

@@ -127,6 +127,15 @@ static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region
 	return &pdn_briefs[pdn_region_number(region)];
 }
 
+/*
+ * Relaxed: where it matters what else is seen, the lock is held, under which states change, but for
+ * one that is live and becomes PAST at any moment.
+ */
+static inline uint32_t pdn_state_of(uint32_t number)
+{
+	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED);
+}
+
 #define PDN_REGION_VOLATILE  1u	  /* in a range where frees can't all be seen */
 #define PDN_REGION_NO_SYNC   2u	  /* SYNC_MEMOPS is not supported for its memory */
 #define PDN_REGION_MISSED    4u	  /* its free was noticed only after the driver had made it */
@@ -350,7 +359,7 @@ static inline bool pdn_region_is_replaced(uint32_t number)
  */
 static inline bool pdn_region_has_memory(const struct pindown_region *region)
 {
-	uint32_t state = pdn_brief_of(region)->state;
+	uint32_t state = pdn_state_of(pdn_region_number(region));
 
 	return pdn_state_is_live(state) ||
 	       (state == PDN_KEPT && pdn_region_is_replaced(pdn_region_number(region)));

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "cache/account.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
@@ -67,7 +68,7 @@ void pdn_region_goes_live(uint32_t number, unsigned checked)
 	uint8_t *state = &pdn_briefs[number].state;
 
 	__atomic_store_n(state, pdn_state_for(checked), __ATOMIC_SEQ_CST);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	pdn_full_fence();
 	if (pdn_past_any())
 		__atomic_store_n(state, PDN_PAST, __ATOMIC_SEQ_CST);
 }
@@ -85,7 +86,7 @@ void pdn_region_set_checked(uint32_t number, unsigned flags)
 static void check_what_is_live(void)
 {
 	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
-		if (pdn_briefs[n].state == PDN_LIVE)
+		if (pdn_state_of(n) == PDN_LIVE)
 			pdn_region_goes_live(n, pdn_regions[n].flags & PDN_REGION_VOLATILE);
 }
 

@@ -140,7 +140,7 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 		may_retire = consumer->may_retire(r->key, data);
 	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
 	pdn_lock();
-	gone = !pdn_state_is_live(pdn_briefs[region].state) || consumer->leaving;
+	gone = !pdn_state_is_live(pdn_state_of(region)) || consumer->leaving;
 	if (result == 0 && gone && pdn_creation_is_listed(creation)) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pdn_unlock();
@@ -217,7 +217,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 
 		if (!consumer || consumer->leaving)
 			return PINDOWN_ERR_INVALID;
-		if (!pdn_state_is_live(pdn_briefs[region].state))
+		if (!pdn_state_is_live(pdn_state_of(region)))
 			return AGAIN;
 		number = find_usable(region, r);
 		if (number && pdn_objects[number].state == PDN_OBJECT_LIVE) {

@@ -108,35 +108,48 @@ static bool is_own_thread(int tid)
 	return pdn_sys_stat(path, &status);
 }
 
-/* 0: not known. */
-static int thread_that_restores(void)
+/* false: the driver can't say it yet. */
+static bool find_restorer(void)
 {
 	typeof(cuCheckpointProcessGetRestoreThreadId) *ask =
 		PDN_DRIVER(cuCheckpointProcessGetRestoreThreadId);
 	int error = errno, tid = 0;
-	bool told = ask && ask((int)pdn_sys(SYS_getpid), &tid) == CUDA_SUCCESS;
+	CUresult result = CUDA_ERROR_NOT_SUPPORTED;
 
+	if (ask)
+		result = ask((int)pdn_sys(SYS_getpid), &tid);
 	errno = error;
-	return told && is_own_thread(tid) ? tid : 0;
+	if (result == CUDA_SUCCESS && is_own_thread(tid))
+		__atomic_store_n(&restorer, tid, __ATOMIC_RELAXED);
+	return result != CUDA_ERROR_NOT_INITIALIZED;
 }
 
-/* Several threads may do this at the same time; a second time changes nothing. */
+/* false: this driver calls no such functions. */
+static bool replace_slots(void)
+{
+	const struct pdn_library *driver = pdn_libcuda_library();
+	bool closes = pdn_slots_replace(driver, "close", (void *)seen_close, &before_close);
+	bool opens = pdn_slots_replace(driver, "open64", (void *)seen_open64, &before_open64);
+
+	opens |= pdn_slots_replace(driver, "open", (void *)seen_open, &before_open);
+	return opens && closes;
+}
+
+/*
+ * Several threads may do this at the same time; a second time changes nothing. Before cuInit
+ * nothing can be pinned yet, but a program may ask for it.
+ */
 static void notice_checkpoints(void)
 {
-	const struct pdn_library *driver;
-	bool opens, closes;
+	static bool said;
 
-	if (!pdn_libcuda_begin())
+	if (!pdn_libcuda_begin() || !find_restorer())
 		return;
-	driver = pdn_libcuda_library();
-	__atomic_store_n(&restorer, thread_that_restores(), __ATOMIC_RELAXED);
-	closes = pdn_slots_replace(driver, "close", (void *)seen_close, &before_close);
-	opens = pdn_slots_replace(driver, "open64", (void *)seen_open64, &before_open64);
-	opens |= pdn_slots_replace(driver, "open", (void *)seen_open, &before_open);
-	if (!opens || !closes)
-		pdn_log(PDN_LOG_INFO,
-			"this driver does not open its files as is known: a checkpoint that "
-			"another process makes of this one is not noticed");
+	if (!replace_slots())
+		pdn_log_once(&said, PDN_LOG_INFO,
+			     "this driver does not open its files as is known: a checkpoint that "
+			     "another process makes of this one is not noticed");
+	pdn_past_is_noticed();
 }
 
 PDN_NOTIFIED(past_is_possible, notice_checkpoints);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver's library, libcuda.so.1, and which calls go straight to it. */
+#include "cache/base/barrier.h"
 #include "cache/past.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
@@ -99,7 +100,11 @@ bool pdn_straight_decide(const void *caller)
 		pdn_past_look();
 	if (pdn_library_known(&driver) && !pdn_patches_expected())
 		decide_straight();
-	/* More of the past, since: its pdn_straight_ask_again() may just have been undone. */
+	/*
+	 * More of the past, since: its pdn_straight_ask_again() may just have been undone. The
+	 * fence: who raises the count does that first, so one of the two sees the other's store.
+	 */
+	pdn_full_fence();
 	if (pdn_past_any())
 		pdn_straight_ask_again();
 	return calls_itself_through_us() && pdn_in_libcuda(caller);

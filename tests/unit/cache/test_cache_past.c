@@ -90,6 +90,27 @@ START_TEST(it_is_seen_until_it_ends)
 }
 END_TEST
 
+static unsigned told;
+
+static void notice_at_the_second_time(void)
+{
+	if (++told == 2)
+		pdn_past_is_noticed();
+}
+
+/* A program may ask for memory before the driver is there. */
+START_TEST(it_is_possible_until_it_is_noticed)
+{
+	pdn_on_past_is_possible = notice_at_the_second_time;
+	must_refuse(BASE, 1, PINDOWN_ERR_NOT_DEVICE);
+	fake_alloc(BASE, SIZE, FAKE_LINEAR);
+	ck_assert_uint_ne(pdn_export_begins(BASE, SIZE), 0);
+	ck_assert_uint_eq(told, 2);
+	get_and_put(BASE, 1);
+	ck_assert_uint_eq(told, 2);
+}
+END_TEST
+
 /* ---- other threads, stopped anywhere ---- */
 
 /* CRIU runs the thread of libcuda alone: the one that has the lock has been stopped. */
@@ -324,6 +345,7 @@ int main(void)
 	tcase_add_test(found, a_held_region_is_its_holders);
 	tcase_add_test(found, a_put_before_it_ends);
 	tcase_add_test(found, it_is_seen_until_it_ends);
+	tcase_add_test(found, it_is_possible_until_it_is_noticed);
 	TCase *others = cache_case(suite, "other threads");
 	tcase_add_test(others, it_waits_for_no_lock);
 	tcase_add_test(others, a_region_that_goes_live_under_the_lock);

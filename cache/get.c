@@ -176,6 +176,8 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	if (!pdn_process_is_known())
 		pdn_process_begin();
 	pdn_top_open();
+	if (flags & PINDOWN_GET_NOWAIT && pdn_past_would_wait())
+		return PINDOWN_ERR_WOULD_WAIT;
 	pdn_past_look();
 	index_seq = pdn_index_read_begin();
 	if (pdn_index_find(addr) || !pdn_index_unchanged(index_seq)) {

@@ -3,6 +3,8 @@
 #include "cache/past.h"
 
 #include "cache/base/barrier.h"
+#include "cache/base/lock.h"
+#include "cache/race.h"
 #include "cache/region.h"
 
 PDN_WEAK_EVENT(past_is_possible, (void));
@@ -37,6 +39,15 @@ void pdn_past_begins(void)
 	last = pdn_region_high_water();
 	for (uint32_t n = 1; n <= last; n++)
 		mark(&pdn_briefs[n]);
+}
+
+bool pdn_past_would_wait(void)
+{
+	const uint32_t others = PDN_PENDING_EXPORTS | PDN_PENDING_WINDOWS;
+
+	/* Relaxed: who begins later is told to give up. */
+	return pdn_past_any() &&
+	       (pdn_flights_any() || __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) & ~others);
 }
 
 void pdn_past_end(void)

@@ -39,6 +39,9 @@ void pdn_past_begins(void);
 /* Lock not held. Ends all that is pinned or was exported: what is needed is pinned again. */
 void pdn_past_end(void);
 
+/* Would that wait for other threads, which are pinning or unpinning? */
+bool pdn_past_would_wait(void);
+
 static inline void pdn_past_look(void)
 {
 	if (__builtin_expect(pdn_past_any(), 0))

@@ -302,7 +302,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.index_seq = index_seq;
 	pdn_past_is_possible();
 	for (;;) {
-		pdn_past_look();
+		if (!a.flight.nowait) /* then its commit gives up */
+			pdn_past_look();
 		a.flags = 0;
 		a.region = NULL;
 		a.has_evicted = a.narrows = false;

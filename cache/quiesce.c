@@ -37,10 +37,13 @@ static int note_held(const struct pindown_region_info *info, void *arg)
  */
 static void close_device(void)
 {
+	struct pdn_kmod_left left = {.fd = -1};
+
 	pdn_lock();
 	if (!pdn_pinned_regions() && !pdn_flights_any() && !pdn_dying_any())
-		pdn_backend_kmod_close();
+		left = pdn_backend_kmod_leave();
 	pdn_unlock();
+	pdn_backend_kmod_close(&left);
 }
 
 static void quiesce(struct pdn_top_quiesce *answer)

@@ -234,6 +234,38 @@ START_TEST(what_another_thread_has_pinned_meanwhile)
 }
 END_TEST
 
+static int result_without_waiting;
+
+static void get_without_waiting(void *arg)
+{
+	pindown_region *region;
+
+	(void)arg;
+	result_without_waiting = pindown_get(AT(1), 1, PINDOWN_GET_NOWAIT, &region);
+	if (result_without_waiting == PINDOWN_OK)
+		pindown_put(region);
+}
+
+static void begins_while_this_pins(void *arg)
+{
+	past_begins(arg);
+	in_other_thread(get_without_waiting, NULL);
+}
+
+/* The pin of this thread would have to be waited for. */
+START_TEST(a_get_that_must_not_wait)
+{
+	fake_alloc(AT(0), SIZE, FAKE_LINEAR);
+	fake_alloc(AT(1), SIZE, FAKE_LINEAR);
+	get_and_put(AT(1), 1);
+	fake_at_edge(FAKE_EXPORT, FAKE_ENTERING(0), begins_while_this_pins, NULL);
+	get_and_put(AT(0), 1);
+	ck_assert_int_eq(result_without_waiting, PINDOWN_ERR_WOULD_WAIT);
+	get_without_waiting(NULL);
+	ck_assert_int_eq(result_without_waiting, PINDOWN_OK);
+}
+END_TEST
+
 /* ---- the program's own dma-bufs ---- */
 
 START_TEST(a_dmabuf_of_before_is_not_known)
@@ -354,6 +386,7 @@ int main(void)
 	tcase_add_loop_test(edges, a_pin_under_way_loses, 0, every);
 	tcase_add_loop_test(edges, a_hit_that_is_compared_loses, 0, every);
 	tcase_add_loop_test(edges, what_another_thread_has_pinned_meanwhile, 0, every);
+	tcase_add_test(edges, a_get_that_must_not_wait);
 	TCase *exports = cache_case(suite, "dma-bufs");
 	tcase_add_test(exports, a_dmabuf_of_before_is_not_known);
 	tcase_add_test(exports, a_dmabuf_that_is_made_meanwhile);

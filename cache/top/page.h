@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process's page for `pindown top` (format.h): made at the first use of the driver or of the
- * cache, removed at exit. Counting into it costs the same relaxed stores as without it. If there is
- * no room for it, or with PINDOWN_TOP=0, there is no page, and no message says so.
+ * The process's page for `pindown top` (format.h): made at the first use of the cache, removed at
+ * exit. A process that uses CUDA and registers nothing has none: CRIU dumps no process with such
+ * memory. Counting into it costs the same relaxed stores as without it. If there is no room for it,
+ * or with PINDOWN_TOP=0, there is no page, and no message says so.
  */
 #ifndef PDN_PAGE_H
 #define PDN_PAGE_H

@@ -37,9 +37,9 @@ struct processes {
  */
 void processes_read(struct processes *all);
 /* Why a process is not among them, as the end of a sentence. */
-#define PROCESS_IS_NOT_FOUND                                                                \
-	"it has ended, belongs to another user, does not run under libpindown.so, has not " \
-	"used CUDA yet, or has PINDOWN_TOP=0"
+#define PROCESS_IS_NOT_FOUND                                                            \
+	"it has ended, belongs to another user, does not run under libpindown.so, has " \
+	"registered no memory yet, or has PINDOWN_TOP=0"
 
 /* The numbers in these texts; false after one line about one that is none. */
 bool processes_parse(char **texts, uint32_t *pids, unsigned count);

@@ -96,6 +96,7 @@ static void be_locked(void)
 	wait_for(to_child[0]);
 	allocate(2 * MIB);
 	tell(to_parent[1]);
+	wait_for(to_child[0]); /* the answer to the unlock comes from this process */
 }
 
 static pid_t start_child(void (*run)(void))
@@ -150,6 +151,7 @@ START_TEST(a_locked_process_waits)
 	ck_assert_int_eq(poll(&answer, 1, 100), 0);
 	ok(cu(cuCheckpointProcessUnlock)(child, NULL));
 	wait_for(to_parent[0]);
+	tell(to_child[1]);
 	must_end_well(child);
 }
 END_TEST

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
+#include "cache/base/lock.h"
 #include "cache/base/system.h"
 #include "hook/hook.h"
 #include "hook/loader/loaded.h"
@@ -83,17 +84,22 @@ static bool protect(uintptr_t slot, int protection)
 	return pdn_sys(SYS_mprotect, page, pdn_page_size(), protection) == 0;
 }
 
-/* Release: who comes by the slot finds *before. */
+/*
+ * Release: who comes by the slot finds *before. The lock: another thread that does the same must
+ * not seal the page before this one has stored. The loader is not called under it.
+ */
 static bool store(const struct replacing *r, void **slot)
 {
-	bool sealed = (uintptr_t)slot - r->sealed < r->sealed_end - r->sealed;
+	bool sealed = (uintptr_t)slot - r->sealed < r->sealed_end - r->sealed, ok;
 
-	if (sealed && !protect((uintptr_t)slot, PROT_READ | PROT_WRITE))
-		return false;
-	__atomic_store_n(slot, r->function, __ATOMIC_RELEASE);
-	if (sealed)
+	pdn_lock_one(PDN_LOCK_SLOTS);
+	ok = !sealed || protect((uintptr_t)slot, PROT_READ | PROT_WRITE);
+	if (ok)
+		__atomic_store_n(slot, r->function, __ATOMIC_RELEASE);
+	if (ok && sealed)
 		protect((uintptr_t)slot, PROT_READ);
-	return true;
+	pdn_unlock_one(PDN_LOCK_SLOTS);
+	return ok;
 }
 
 static void replace_one(struct replacing *r, void **slot)

@@ -318,17 +318,19 @@ static void operation_complete(void)
 	EXPECT(!is_cached(at));
 }
 
-#define THREADS	    4
+#define THREADS	    8
 #define CHECKPOINTS 8
 #define BLOCKS	    3
 
 static CUdeviceptr blocks[BLOCKS];
 static unsigned filled; /* with at least this byte */
 static bool stop;
+static pthread_barrier_t start_line; /* the first pins of the process are made at once */
 
 static void *use(void *stale)
 {
 	must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+	pthread_barrier_wait(&start_line);
 	for (unsigned i = 0; !__atomic_load_n(&stop, __ATOMIC_ACQUIRE); i++) {
 		int least = (int)__atomic_load_n(&filled, __ATOMIC_ACQUIRE);
 
@@ -345,6 +347,7 @@ static void threads(void)
 
 	for (unsigned b = 0; b < BLOCKS; b++)
 		blocks[b] = allocate();
+	pthread_barrier_init(&start_line, NULL, THREADS);
 	for (unsigned t = 0; t < THREADS; t++)
 		pthread_create(&thread[t], NULL, use, &stale);
 	for (unsigned n = 1; n <= CHECKPOINTS; n++) {

@@ -202,7 +202,7 @@ void pdn_account_objects(struct pindown_region *region)
 {
 	uint64_t bytes = pdn_region_pin_length(region);
 	struct pdn_account *own;
-	bool kept = pdn_brief_of(region)->state == PDN_KEPT &&
+	bool kept = pdn_state_of(pdn_region_number(region)) == PDN_KEPT &&
 		    pdn_objects_of[pdn_region_number(region)];
 
 	if (kept == !!(region->flags & PDN_REGION_OBJECTS))

@@ -7,6 +7,7 @@
 #include "cache/commit.h"
 #include "cache/index.h"
 #include "cache/invalidate.h"
+#include "cache/past.h"
 #include "cache/queues.h"
 #include "cache/recheck.h"
 #include "cache/region.h"
@@ -59,7 +60,6 @@ static bool insert(struct pdn_attempt *a)
 	const struct pdn_memory *memory = &a->what.memory;
 	uint32_t number = pdn_region_alloc();
 	struct pindown_region *region = &pdn_regions[number];
-	struct pdn_brief *brief = &pdn_briefs[number];
 
 	if (!number)
 		return false;
@@ -72,15 +72,14 @@ static bool insert(struct pdn_attempt *a)
 	if (pdn_is_leaving(memory->base, memory->end))
 		a->flags |= PDN_REGION_LEAVING;
 	pdn_region_fill(region, &a->what, &a->pin, a->flags);
-	set_pages(brief, region);
+	set_pages(&pdn_briefs[number], region);
 	pdn_queues_add(number);
 	/* Before the flight ends: nothing_at_all() sees this, or that something is unsettled. */
 	pdn_occupied_add(1);
 	pdn_account_pin(region);
 	pdn_hold(pdn_self_or_anonymous(), number);
-	/* Release: pairs with get.c's acquire. A hit that finds it live finds all of the above. */
-	__atomic_store_n(&brief->state, pdn_state_for(a->flags & PDN_REGION_VOLATILE),
-			 __ATOMIC_RELEASE);
+	/* Its release pairs with get.c's acquire: a hit that finds it live finds all of the above. */
+	pdn_region_goes_live(number, a->flags & PDN_REGION_VOLATILE);
 	a->region = region;
 	return true;
 }
@@ -135,7 +134,8 @@ int pdn_pin_commit(struct pdn_attempt *a)
 	if (a->what.mapped)
 		pdn_drop_changed(a->what.memory.base, a->what.memory.end, FOUND_GONE);
 	pdn_lock();
-	if (a->flight.lost) {
+	/* Whether it was pinned before memory became the past is not known. */
+	if (a->flight.lost || pdn_past_any()) {
 		result = PDN_AGAIN;
 	} else if (!is_empty(&a->what.memory)) {
 		return commit_over_others(a);

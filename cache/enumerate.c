@@ -18,9 +18,9 @@
 static bool describe_region(uint32_t number, struct pindown_region_info *info)
 {
 	const struct pindown_region *region = &pdn_regions[number];
-	uint32_t state = pdn_briefs[number].state;
+	uint32_t state = pdn_state_of(number);
 
-	if (!pdn_state_is_live(state) && state != PDN_KEPT)
+	if (!pdn_state_is_linked(state) && state != PDN_KEPT)
 		return false;
 	*info = (struct pindown_region_info){
 		.base = region->base,
@@ -31,7 +31,7 @@ static bool describe_region(uint32_t number, struct pindown_region_info *info)
 		.context = pdn_region_context(region),
 		.device = region->device,
 		.is_volatile = pdn_region_is_volatile(region),
-		.is_live = state != PDN_KEPT,
+		.is_live = pdn_state_is_live(state),
 		.in_use = pdn_region_in_use(number) || pdn_objects_hold(number),
 	};
 	return true;

@@ -16,6 +16,7 @@
 #include "cache/ending.h"
 #include "cache/foreign_closed.h"
 #include "cache/foreign_table.h"
+#include "cache/past.h"
 #include "cache/pindown.h"
 #include "cache/race.h"
 #include "cache/recheck.h"
@@ -80,11 +81,13 @@ static bool describe(uint64_t addr, uint64_t size, struct pdn_allocation *alloca
 	return found;
 }
 
-/* One number for an allocation: no other memory has the same ids. */
+/* One number for an allocation: no other memory has the same ids, but at another time (past.h). */
 static uint64_t identity_of(const struct pdn_allocation *allocation)
 {
+	uint64_t past = __atomic_load_n(&pdn_past_count, __ATOMIC_SEQ_CST);
+
 	return pdn_hash(allocation->buffer_id + allocation->memory.base * 0x9e3779b97f4a7c15u +
-			pdn_hash(allocation->others + allocation->memory.end)) |
+			pdn_hash(allocation->others + allocation->memory.end + (past << 32))) |
 	       1;
 }
 
@@ -100,6 +103,8 @@ uint64_t pdn_export_begins(uint64_t addr, uint64_t size)
 	struct pdn_allocation allocation;
 	uint64_t memory = 0;
 
+	if (is_wanted())
+		pdn_past_is_possible();
 	if (is_wanted() && addr + size > addr && describe(addr, size, &allocation))
 		memory = identity_of(&allocation);
 	errno = saved;
@@ -257,6 +262,8 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t
 		  const void *caller)
 {
 	PDN_UNCANCELLED;
+	const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
+	uint32_t past = __atomic_load_n(&pdn_past_count, __ATOMIC_SEQ_CST);
 	int saved = errno;
 	struct pdn_export export;
 	bool remembered;
@@ -272,6 +279,9 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t
 		pdn_trace_error("a dma-buf of the program is not watched: there are too many", addr,
 				size, 0);
 	end_if_leaving(&export);
+	/* What has ended the others may have been too early for this one. */
+	if (past != __atomic_load_n(&pdn_past_count, __ATOMIC_SEQ_CST))
+		pdn_exports_end(&all, PINDOWN_REASON_CONTEXT);
 	errno = saved;
 }
 
@@ -308,7 +318,7 @@ static bool look_up(const struct pdn_file *file, struct pdn_export *export)
 }
 
 static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t length,
-		    struct pdn_exported *part)
+		    uint32_t past, struct pdn_exported *part)
 {
 	if (!length || offset > export->length || length > export->length - offset)
 		return false;
@@ -318,6 +328,7 @@ static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t l
 		.buffer_id = export->buffer_id,
 		.others = export->others,
 		.flags = export->flags,
+		.past = past,
 	};
 	return part->addr < part->memory.end && part->memory.base < part->addr + length;
 }
@@ -326,7 +337,8 @@ bool pdn_export_is_still_there(const struct pdn_exported *part)
 {
 	/* Without an id it is not known which memory it was. */
 	return part->buffer_id &&
-	       pdn_compare_memory(&part->memory, part->buffer_id, part->others) == PDN_TRUE;
+	       pdn_compare_memory(&part->memory, part->buffer_id, part->others) == PDN_TRUE &&
+	       part->past == __atomic_load_n(&pdn_past_count, __ATOMIC_SEQ_CST);
 }
 
 bool pdn_buffer_is_still_there(uint64_t addr, uint64_t buffer_id)
@@ -351,13 +363,16 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 	int saved = errno;
 	struct pdn_export export;
 	struct pdn_file file;
+	uint32_t past;
 	bool found;
 
 	if (!any())
 		return false;
+	pdn_past_look();
+	past = __atomic_load_n(&pdn_past_ended, __ATOMIC_SEQ_CST);
 	found = pdn_file_of(fd, &file);
 	errno = saved;
-	return found && look_up(&file, &export) && part_of(&export, offset, length, part) &&
+	return found && look_up(&file, &export) && part_of(&export, offset, length, past, part) &&
 	       pdn_export_is_still_there(part);
 }
 

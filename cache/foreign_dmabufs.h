@@ -48,6 +48,7 @@ struct pdn_exported {
 	struct pdn_memory memory;   /* the allocation; the part may reach beyond either end */
 	uint64_t buffer_id, others; /* of the allocation: see struct pdn_allocation */
 	uint64_t flags;		    /* of the export */
+	uint32_t past;		    /* pdn_past_ended, when it was found */
 };
 
 /*

@@ -15,6 +15,7 @@
 #include "cache/invalidate.h"
 #include "cache/kept.h"
 #include "cache/misuse.h"
+#include "cache/past.h"
 #include "cache/pin.h"
 #include "cache/pindown.h"
 #include "cache/region.h"
@@ -89,7 +90,7 @@ void pdn_drop_stale(struct pindown_region *region)
 
 	pindown_put(region);
 	pdn_lock();
-	if (pdn_state_is_live(pdn_brief_of(region)->state) && region->buffer_id == id)
+	if (pdn_state_is_live(pdn_state_of(pdn_region_number(region))) && region->buffer_id == id)
 		pdn_victims_add(&victims, number, PINDOWN_REASON_STALE);
 	pdn_victims_split_idle_and_held(&victims);
 	pdn_unlock();
@@ -153,7 +154,7 @@ hold_in_order(uint64_t addr, size_t length, uint32_t *state, uint64_t *index_seq
 	region = pdn_hold_locked(addr, length);
 	if (region) {
 		*index_seq = 1;
-		*state = pdn_brief_of(region)->state;
+		*state = pdn_state_of(pdn_region_number(region));
 	}
 	pdn_unlock();
 	return region;
@@ -175,6 +176,9 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 	if (!pdn_process_is_known())
 		pdn_process_begin();
 	pdn_top_open();
+	if (flags & PINDOWN_GET_NOWAIT && pdn_past_would_wait())
+		return PINDOWN_ERR_WOULD_WAIT;
+	pdn_past_look();
 	index_seq = pdn_index_read_begin();
 	if (pdn_index_find(addr) || !pdn_index_unchanged(index_seq)) {
 		/* The index may have been changing when the fast path looked. */
@@ -511,7 +515,7 @@ PDN_EXPORT int pindown_region_is_live(const struct pindown_region *region)
 
 	if (!live) {
 		pdn_lock();
-		live = pdn_state_is_live(pdn_brief_of(region)->state);
+		live = pdn_state_is_live(pdn_state_of(pdn_region_number(region)));
 		pdn_unlock();
 	}
 	return live;

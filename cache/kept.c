@@ -23,7 +23,7 @@ static bool is_used(uint32_t number)
 /* Lock held. */
 static bool is_kept_for_nobody(uint32_t number)
 {
-	return pdn_briefs[number].state == PDN_KEPT && !is_used(number);
+	return pdn_state_of(number) == PDN_KEPT && !is_used(number);
 }
 
 void __attribute__((noinline, cold)) pdn_keep(uint32_t number)

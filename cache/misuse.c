@@ -134,7 +134,7 @@ static bool is_in_callback(void)
  */
 static bool is_held(uint32_t number)
 {
-	return pdn_region_in_use(number) || pdn_briefs[number].state == PDN_ABANDONED;
+	return pdn_region_in_use(number) || pdn_state_of(number) == PDN_ABANDONED;
 }
 
 /* Lock held. A callback need not hold the region that it is notified of. */

@@ -18,6 +18,7 @@
 #include "cache/evict.h"
 #include "cache/index.h"
 #include "cache/kept.h"
+#include "cache/past.h"
 #include "cache/pin.h"
 #include "cache/pin_memory.h"
 #include "cache/refusal.h"
@@ -30,7 +31,7 @@ struct pindown_region *PDN_RARE pdn_hold_locked(uint64_t addr, uint64_t length)
 	uint32_t number = pdn_index_find(addr);
 	struct pindown_region *region = &pdn_regions[number];
 
-	if (!number || !pdn_state_is_live(pdn_brief_of(region)->state) ||
+	if (!number || !pdn_state_is_live(pdn_state_of(pdn_region_number(region))) ||
 	    !pdn_region_holds(region, addr, length))
 		return NULL;
 	pdn_hold(pdn_self_or_anonymous(), number);
@@ -193,9 +194,13 @@ static bool PDN_RARE is_good(struct pdn_attempt *a)
 {
 	uint32_t number = pdn_region_number(a->region);
 
-	/* Relaxed: under the lock, before, it was live. */
-	if (__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) != PDN_CHECKED ||
-	    pdn_compare(a->region) != PDN_FALSE)
+	/*
+	 * Relaxed: under the lock, before, it was live. Its memory may have become the past in the
+	 * middle of a question to the driver.
+	 */
+	if ((__atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) != PDN_CHECKED ||
+	     pdn_compare(a->region) != PDN_FALSE) &&
+	    __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_SEQ_CST) != PDN_PAST)
 		return true;
 	put(a);
 	return false;
@@ -293,7 +298,10 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.driver_error = 0;
 	a.begin = pdn_tracing(PDN_EV_PIN) ? pdn_ticks() : 0;
 	a.index_seq = index_seq;
+	pdn_past_is_possible();
 	for (;;) {
+		if (!a.flight.nowait) /* then its commit gives up */
+			pdn_past_look();
 		a.flags = 0;
 		a.region = NULL;
 		a.has_evicted = a.narrows = false;

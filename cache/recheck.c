@@ -53,7 +53,7 @@ static bool take_suspects(struct suspect *suspects, unsigned *count, uint32_t *f
 	for (; *from <= pdn_region_high_water() && *from < until && n < BATCH; ++*from) {
 		const struct pindown_region *region = &pdn_regions[*from];
 
-		if (pdn_state_is_live(pdn_brief_of(region)->state) &&
+		if (pdn_state_is_live(pdn_state_of(pdn_region_number(region))) &&
 		    (!pool || pdn_region_pool(region) == pool))
 			suspects[n++] = suspect_of(*from);
 	}
@@ -67,8 +67,9 @@ static bool is_still_there(const struct suspect *suspect)
 {
 	const struct pindown_region *region = &pdn_regions[suspect->number];
 
-	return pdn_state_is_live(pdn_brief_of(region)->state) && region->base == suspect->base &&
-	       region->end == suspect->end && region->buffer_id == suspect->buffer_id &&
+	return pdn_state_is_live(pdn_state_of(pdn_region_number(region))) &&
+	       region->base == suspect->base && region->end == suspect->end &&
+	       region->buffer_id == suspect->buffer_id &&
 	       pdn_region_others(region) == suspect->others;
 }
 

@@ -8,7 +8,8 @@
  *   base, end, word, a brief's	before the region is LIVE; read without the lock, by hits
  *   pages
  *   word_value			the same; pdn_region_stands() may renew it while the region is held
- *   a brief's state		read without the lock, by hits
+ *   a brief's state		read without the lock, by hits; from live to PAST also changed
+ *				without it
  *   a brief's uses		counted by any thread, without the lock
  *   older, newer		read without the lock for prefetches only
  *   flags			also while the region is held; read without the lock
@@ -39,6 +40,8 @@
 
 /*
  *	FREE -> LIVE or CHECKED		pinned and found by get
+ *	LIVE or CHECKED -> PAST		its memory was replaced (past.h); it is still linked, and
+ *					ends as a live one does
  *	LIVE -> DYING -> FREE		idle: unlinked, then unpinned by one thread without the lock
  *	LIVE -> KEPT -> DYING -> FREE	in use: unlinked, unpinned at the last put
  */
@@ -46,6 +49,7 @@ enum pdn_state {
 	PDN_FREE,
 	PDN_LIVE,
 	PDN_CHECKED, /* live, but each hit asks the driver for the buffer id */
+	PDN_PAST,
 	PDN_DYING,
 	PDN_KEPT,
 	PDN_ABANDONED, /* in a forked child: the parent's */
@@ -121,6 +125,15 @@ static inline uint32_t pdn_region_number(const struct pindown_region *region)
 static inline struct pdn_brief *pdn_brief_of(const struct pindown_region *region)
 {
 	return &pdn_briefs[pdn_region_number(region)];
+}
+
+/*
+ * Relaxed: where it matters what else is seen, the lock is held, under which states change, but for
+ * one that is live and becomes PAST at any moment.
+ */
+static inline uint32_t pdn_state_of(uint32_t number)
+{
+	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED);
 }
 
 #define PDN_REGION_VOLATILE  1u	  /* in a range where frees can't all be seen */
@@ -323,6 +336,12 @@ static inline bool pdn_state_is_live(uint32_t state)
 	return state == PDN_LIVE || state == PDN_CHECKED;
 }
 
+/* Lock held. Is it in the index and the queues? Threads may still be in a hit of a PAST one. */
+static inline bool pdn_state_is_linked(uint32_t state)
+{
+	return pdn_state_is_live(state) || state == PDN_PAST;
+}
+
 /* Kept because a wider region has replaced it; its memory lives on, as far as is known. */
 static inline bool pdn_region_is_replaced(uint32_t number)
 {
@@ -336,7 +355,7 @@ static inline bool pdn_region_is_replaced(uint32_t number)
  */
 static inline bool pdn_region_has_memory(const struct pindown_region *region)
 {
-	uint32_t state = pdn_brief_of(region)->state;
+	uint32_t state = pdn_state_of(pdn_region_number(region));
 
 	return pdn_state_is_live(state) ||
 	       (state == PDN_KEPT && pdn_region_is_replaced(pdn_region_number(region)));

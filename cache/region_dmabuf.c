@@ -269,9 +269,9 @@ static const struct pdn_backend *backend_of(const struct pindown_region *region)
 static bool is_only_kept(uint32_t region)
 {
 	uint16_t users = pdn_regions[region].dmabuf_users;
-	uint32_t state = pdn_briefs[region].state;
+	uint32_t state = pdn_state_of(region);
 
-	return (pdn_state_is_live(state) || state == PDN_KEPT) &&
+	return (pdn_state_is_linked(state) || state == PDN_KEPT) &&
 	       pdn_region_fd(&pdn_regions[region]) >= 0 && users & USED && !(users & ~PAST);
 }
 

@@ -15,7 +15,7 @@
  */
 static bool is_replaced_here(uint32_t number, const struct pdn_scope *scope)
 {
-	return pdn_region_is_replaced(number) && pdn_briefs[number].state == PDN_KEPT &&
+	return pdn_region_is_replaced(number) && pdn_state_of(number) == PDN_KEPT &&
 	       (pdn_regions[number].flags & PDN_REGION_AWAITS ||
 		pdn_regions[number].killer == pdn_my_tid()) &&
 	       pdn_region_is_under(number, scope);

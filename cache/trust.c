@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "cache/account.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
@@ -19,6 +20,7 @@
 #include "cache/queues.h"
 #include "cache/hook_events.h"
 #include "cache/invalidate.h"
+#include "cache/past.h"
 #include "cache/pindown.h"
 #include "cache/recheck.h"
 #include "cache/region.h"
@@ -57,11 +59,24 @@ enum pdn_state pdn_state_for(unsigned checked)
 	return checked || trust != WATCHED ? PDN_CHECKED : PDN_LIVE;
 }
 
+/*
+ * The thread that marks regions without the lock raises the count first, and then looks for live
+ * ones: either it finds this one, or the count is seen here.
+ */
+void pdn_region_goes_live(uint32_t number, unsigned checked)
+{
+	uint8_t *state = &pdn_briefs[number].state;
+
+	__atomic_store_n(state, pdn_state_for(checked), __ATOMIC_SEQ_CST);
+	pdn_full_fence();
+	if (pdn_past_any())
+		__atomic_store_n(state, PDN_PAST, __ATOMIC_SEQ_CST);
+}
+
 void pdn_region_set_checked(uint32_t number, unsigned flags)
 {
 	pdn_region_set_flags(&pdn_regions[number], flags);
-	__atomic_store_n(&pdn_briefs[number].state, pdn_state_for(flags & PDN_REGION_CHECKED),
-			 __ATOMIC_SEQ_CST);
+	pdn_region_goes_live(number, flags & PDN_REGION_CHECKED);
 }
 
 /*
@@ -71,10 +86,8 @@ void pdn_region_set_checked(uint32_t number, unsigned flags)
 static void check_what_is_live(void)
 {
 	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
-		if (pdn_briefs[n].state == PDN_LIVE)
-			__atomic_store_n(&pdn_briefs[n].state,
-					 pdn_state_for(pdn_regions[n].flags & PDN_REGION_VOLATILE),
-					 __ATOMIC_SEQ_CST);
+		if (pdn_state_of(n) == PDN_LIVE)
+			pdn_region_goes_live(n, pdn_regions[n].flags & PDN_REGION_VOLATILE);
 }
 
 /* Lock held. */

@@ -14,6 +14,12 @@
 enum pdn_state pdn_state_for(unsigned checked);
 
 /*
+ * Lock held. The region's record is filled in, or is live: lookups find it from here on, unless its
+ * memory is of the past (past.h).
+ */
+void pdn_region_goes_live(uint32_t number, unsigned checked);
+
+/*
  * Lock held. A live region has these flags from here on, and the state that goes with them. Hits go
  * by the state, which pairs with hold_if(); a hit under way may have read the old one: it began
  * before this call.

@@ -15,6 +15,7 @@
  *	owners.c, contexts.c, ipc.c, graphs.c	calls whose meaning depends on earlier ones
  *	mappings.c	which memory was made with cuMemMap
  *	capable.c	asks for memory that can be registered
+ *	checkpoint.c	notices checkpoints that another process makes
  *	records.c	the tables in which these files remember earlier calls
  * loader/
  *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; the answers to look-ups
@@ -24,6 +25,7 @@
  *	libcuda.c	the driver's library: its handle, where it lies in memory
  *	loader.c	the real dlsym and its like
  *	symtab.c	symbol tables
+ *	slots.c		replaces what a library calls
  *	library.c	a library of the process: libcuda, libibverbs
  *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
  *	watched.c	the functions behind the wrappers

@@ -45,7 +45,6 @@ static void begin(void)
 		return;
 	introduce_ourselves();
 	pdn_trace_open();
-	pdn_top_open();
 }
 
 bool pdn_hook_begin(void)

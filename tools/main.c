@@ -12,9 +12,9 @@
 #include "cache/pindown.h"
 #include "tools/command.h"
 
-static const struct command *const commands[] = {&command_run,	 &command_dump,	  &command_report,
-						 &command_check, &command_doctor, &command_bar,
-						 &command_top,	 &command_replay};
+static const struct command *const commands[] = {&command_run,	 &command_dump,	   &command_report,
+						 &command_check, &command_doctor,  &command_bar,
+						 &command_top,	 &command_quiesce, &command_replay};
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static void print_help(FILE *to)

@@ -119,6 +119,21 @@ void pdn_dmabuf_fork_child(void);
 /* Lock not held. Another process wants this much pin space of a device; negative: of any. */
 PDN_EVENT(space_wanted, (uint64_t bytes, int device));
 
+/*
+ * Cache's lock held, and nothing is pinned or about to be: the next pin opens /dev/pindown again.
+ * Lock not held: what was open until then is closed.
+ */
+struct pdn_kmod_left {
+	int fd; /* -1: nothing was open */
+	uint64_t identity;
+	const uint32_t *area;
+};
+struct pdn_kmod_left pdn_backend_kmod_leave(void);
+void pdn_backend_kmod_close(const struct pdn_kmod_left *left);
+
+/* Is the device open? As far as is known: the program may have closed it. */
+bool pdn_backend_kmod_is_open(void);
+
 /* In a forked child, after all pins have been abandoned. */
 void pdn_backend_kmod_fork_child(bool is_shared);
 

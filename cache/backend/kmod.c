@@ -121,16 +121,16 @@ static bool open_once(void)
  * word of such a pin says revoked: another thread, or in a child what the fork interrupted, may be
  * about to read it. Without memory for that, the old area stays.
  */
-static void replace_area(void)
+static void replace_area(const uint32_t *area)
 {
-	size_t length = device.area_length;
+	size_t length = device.area_length; /* the same in each use of the device */
 	uint32_t *words = pdn_map(length, PROT_READ | PROT_WRITE);
 
 	if (!words)
 		return;
-	words[WORD_OF_ABI] = device.area[WORD_OF_ABI]; /* other backends' pins stay valid */
-	words[WORD_OF_REVOCATIONS] = device.area[WORD_OF_REVOCATIONS] + (1u << 31);
-	pdn_sys(SYS_mremap, words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, device.area);
+	words[WORD_OF_ABI] = area[WORD_OF_ABI]; /* other backends' pins stay valid */
+	words[WORD_OF_REVOCATIONS] = area[WORD_OF_REVOCATIONS] + (1u << 31);
+	pdn_sys(SYS_mremap, words, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, area);
 }
 
 static void give_device_up(void)
@@ -142,9 +142,35 @@ static void give_device_up(void)
 		     ": all regions are unpinned, and nothing more is pinned");
 	pdn_lock_one(PDN_LOCK_KMOD);
 	if (device.fd >= 0) /* else another thread has done it */
-		replace_area();
+		replace_area(device.area);
 	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED); /* publishes nothing else */
 	pdn_unlock_one(PDN_LOCK_KMOD);
+}
+
+bool pdn_backend_kmod_is_open(void)
+{
+	return descriptor() >= 0;
+}
+
+struct pdn_kmod_left pdn_backend_kmod_leave(void)
+{
+	struct pdn_kmod_left left;
+
+	pdn_lock_one(PDN_LOCK_KMOD);
+	left = (struct pdn_kmod_left){device.fd, device.identity, device.area};
+	__atomic_store_n(&device.fd, -1, __ATOMIC_RELAXED);
+	device.asked &= left.fd < 0;
+	pdn_unlock_one(PDN_LOCK_KMOD);
+	return left;
+}
+
+void pdn_backend_kmod_close(const struct pdn_kmod_left *left)
+{
+	if (left->fd < 0)
+		return;
+	if (pdn_descriptor_is(left->fd, left->identity))
+		pdn_descriptor_close(left->fd);
+	replace_area(left->area);
 }
 
 static bool has_device(void)
@@ -401,7 +427,7 @@ void pdn_backend_kmod_fork_child(bool is_shared)
 		return;
 	if (!is_shared && pdn_descriptor_is(device.fd, device.identity))
 		pdn_descriptor_close(device.fd);
-	replace_area();
+	replace_area(device.area);
 	pdn_revocation_words = &pdn_no_revocation_word; /* the parent's words say nothing here */
 	device.fd = -1;
 	device.area = NULL;

@@ -3,13 +3,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 
 #include "cache/backend/backend.h"
 #include "cache/base/descriptor.h"
+#include "cache/base/helper.h"
 #include "cache/backend/kmod_reclaim.h"
 #include "cache/base/log.h"
 #include "cache/base/system.h"
@@ -86,41 +85,18 @@ static void *answer_wishes(void *unused)
 		if (n == 0 || n == -EINTR)
 			continue;
 		if (n < 0 || asked.revents & (POLLNVAL | POLLERR | POLLHUP))
-			break;
+			return NULL;
 		if (pdn_descriptor_is(wish_fd, wish_identity))
 			answer_one();
 	}
+	/* The next pin starts another one, if that has opened the device again. */
+	__atomic_store_n(&answering, false, __ATOMIC_RELEASE);
 	return NULL;
-}
-
-/*
- * The thread blocks all signals: the program's are for the program's own threads. Its stack is as
- * large as theirs: the thread-local data of all libraries is in there, and callbacks run on it.
- */
-static bool start_thread(void)
-{
-	pthread_attr_t attributes;
-	sigset_t all, before;
-	pthread_t thread;
-	bool started;
-
-	if (pthread_attr_init(&attributes) != 0)
-		return false;
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	started = pthread_create(&thread, &attributes, answer_wishes, NULL) == 0;
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attributes);
-	if (started)
-		pthread_setname_np(thread, "pindown");
-	return started;
 }
 
 void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_state *state)
 {
 	static bool said;
-	int saved = errno;
 
 	/* Only the first caller continues; its thread sees what it stores before the start. */
 	if (__atomic_exchange_n(&answering, true, __ATOMIC_ACQ_REL))
@@ -128,11 +104,10 @@ void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_stat
 	wish_fd = fd;
 	wish_identity = identity;
 	wish_state = state;
-	if (!start_thread())
+	if (!pdn_helper_start(answer_wishes, NULL))
 		pdn_log_once(&said, PDN_LOG_INFO,
 			     "idle regions are not given up to other processes: no thread can be "
 			     "started");
-	errno = saved;
 }
 
 void pdn_kmod_reclaim_fork_child(void)

@@ -46,6 +46,8 @@ struct pdn_config {
 	enum pdn_deepbind deepbind;
 	enum pdn_verbs verbs;
 	bool rdma_capable;
+	bool quiesce; /* a thread answers `pindown quiesce` */
+
 	bool debug; /* report wrong calls of the API */
 	bool top;   /* publish the counters for `pindown top` */
 	char trace_path[PATH_MAX];

@@ -38,6 +38,7 @@ enum pdn_lock_name {
 	PDN_LOCK_CONSUMER, /* hook/: the verbs become a consumer */
 	PDN_LOCK_MRS,	   /* hook/: where the program's ibv_mr lie */
 	PDN_LOCK_LIMITS,   /* hook/: what cards can't do */
+	PDN_LOCK_SLOTS,	   /* hook/: writing to pages that the loader has sealed */
 	PDN_LOCKS
 };
 

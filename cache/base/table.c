@@ -211,7 +211,8 @@ uint32_t pdn_tables_next(struct pdn_table *const *tables, unsigned count)
 
 	if (number >= first->ready && !have_records(tables, count, number))
 		return 0;
-	first->used = number;
+	/* Relaxed: read without the lock by pdn_past_begins(). */
+	__atomic_store_n(&first->used, number, __ATOMIC_RELAXED);
 	return number;
 }
 

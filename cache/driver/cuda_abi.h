@@ -602,6 +602,9 @@ typedef struct CUcheckpointCheckpointArgs_st {
 
 typedef struct CUcheckpointRestoreArgs_st CUcheckpointRestoreArgs;
 
+/* A checkpoint whose memory the caller saves itself. */
+typedef struct CUcheckpointOperation_st *CUcheckpointOperationHandle;
+
 typedef struct CUcheckpointUnlockArgs_st {
 	cuuint64_t reserved[8];
 } CUcheckpointUnlockArgs;

@@ -218,6 +218,7 @@ CUresult cuProfilerStart(void);
 CUresult cuProfilerStop(void);
 
 /* Checkpoints. */
+CUresult cuCheckpointProcessGetRestoreThreadId(int pid, int *tid);
 CUresult cuCheckpointProcessLock(int pid, CUcheckpointLockArgs *args);
 CUresult cuCheckpointProcessUnlock(int pid, CUcheckpointUnlockArgs *args);
 

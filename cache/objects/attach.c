@@ -58,7 +58,7 @@ static bool is_leaving(uint32_t region)
 
 static bool takes_objects(uint32_t region)
 {
-	return pdn_state_is_live(pdn_briefs[region].state) || is_leaving(region);
+	return pdn_state_is_live(pdn_state_of(region)) || is_leaving(region);
 }
 
 /* As claim_or_keep() in end_region.c does it. */

@@ -138,7 +138,7 @@ static uint32_t retire_all(uint32_t chain)
 		if (is_abandoned(&pdn_objects[n]))
 			return 0;
 		pdn_object_unlink(n);
-		has_readers |= pdn_state_is_live(pdn_briefs[pdn_objects[n].region].state);
+		has_readers |= pdn_state_is_linked(pdn_state_of(pdn_objects[n].region));
 	}
 	if (has_readers)
 		pdn_objects_let_readers_pass();

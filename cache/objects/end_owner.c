@@ -62,7 +62,7 @@ static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
 		next = pdn_objects[n].victim;
 		if (held == HELD_REVOKED || !pdn_object_is_held(n))
 			pdn_object_claim(n, &chain);
-		else if (pdn_state_is_live(pdn_briefs[pdn_objects[n].region].state))
+		else if (pdn_state_is_linked(pdn_state_of(pdn_objects[n].region)))
 			leave_held(n, held);
 	}
 	return chain;

@@ -34,7 +34,7 @@ static unsigned next_waiting;
 /* Lock held. Is it still the region that has waited? Buffer ids are used once. */
 static bool is_kept_with(uint32_t region, uint64_t buffer_id)
 {
-	return region && pdn_briefs[region].state == PDN_KEPT &&
+	return region && pdn_state_of(region) == PDN_KEPT &&
 	       pdn_regions[region].buffer_id == buffer_id;
 }
 

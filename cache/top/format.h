@@ -30,6 +30,26 @@ struct pdn_top_slot {
 	uint64_t hits, misses, tag_checks, spare[5]; /* struct pdn_counters */
 };
 
+/*
+ * Between `pindown quiesce` and the process. The tool writes `wanted` alone, by a system call, and
+ * wakes who sleeps there; the process writes the rest, `answered` last.
+ */
+#define PDN_TOP_NAMED	 16u
+#define PDN_LEFT_TRACE	 1u /* the trace: its file and its shared memory */
+#define PDN_LEFT_DEVICE	 2u /* the descriptor of /dev/pindown */
+#define PDN_LEFT_SEGMENT 4u /* this page: there is no memory for a copy */
+struct pdn_top_quiesce {
+	uint32_t wanted;   /* how often it was wanted */
+	uint32_t answered; /* up to which of them */
+	uint32_t listens;  /* 1: a thread waits for it (PINDOWN_QUIESCE) */
+	uint32_t left;	   /* PDN_LEFT_* */
+	uint64_t ended;	   /* regions */
+	uint64_t held, held_bytes;
+	struct {
+		uint64_t base, length;
+	} named[PDN_TOP_NAMED]; /* the first of those that are held */
+};
+
 struct pdn_top_page {
 	char magic[8];
 	uint32_t stats_size, slots;
@@ -53,6 +73,7 @@ struct pdn_top_page {
 	uint64_t time_namespace; /* inode of /proc/self/ns/time; 0: there is none */
 	int32_t segment;	 /* id of the shared memory segment that the page is in */
 	int32_t rank;		 /* in its job, or PDN_NO_RANK (cache/base/rank.h) */
+	struct pdn_top_quiesce quiesce;
 };
 
 #define PDN_TOP_SLOTS_AT 4096u

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
 #include <sys/shm.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "cache/base/environment.h"
 #include "cache/base/fork_gate.h"
 #include "cache/top/format.h"
+#include "cache/top/listen.h"
 #include "cache/top/sweep.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
@@ -146,14 +148,15 @@ static void make_page(void)
 /* ---- counters ------------------------------------------------------------------------------ */
 
 /*
- * Called by the thread: moves its counters into the page, if there is one. A traced thread has its
+ * Called by the thread: moves its counters into the page, if there is one, from its record, or from
+ * what was the page before (pdn_top_withdraw()). A traced thread has its
  * counters in the trace, where they survive a kill.
  */
 static void start_thread(struct pdn_thread *self)
 {
 	uint32_t number;
 
-	if (!is_open() || pdn_config()->trace || self->counters != &self->own_counters)
+	if (!is_open() || pdn_config()->trace || self->in_page)
 		return;
 	/* Relaxed: only a unique number is needed. Release, below: pairs with pdn_counter_sum(). */
 	number = __atomic_fetch_add(&slots_taken, 1, __ATOMIC_RELAXED);
@@ -161,7 +164,7 @@ static void start_thread(struct pdn_thread *self)
 		return;
 	_Static_assert(sizeof(struct pdn_top_slot) == sizeof(struct pdn_counters),
 		       "a slot is a thread's counters");
-	memcpy(&slots[number], &self->own_counters, sizeof(self->own_counters));
+	memcpy(&slots[number], self->counters, sizeof(*self->counters));
 	__atomic_store_n(&self->in_page, true, __ATOMIC_RELAXED); /* for stats.c */
 	__atomic_store_n(&self->counters, (struct pdn_counters *)(void *)&slots[number],
 			 __ATOMIC_RELEASE);
@@ -187,6 +190,7 @@ PDN_STARTS void pdn_top_allow(void)
 
 void __attribute__((cold)) pdn_top_decide(void)
 {
+	struct pdn_top_page *made = NULL;
 	struct pdn_shield shield;
 
 	pdn_shield_up(&shield);
@@ -195,7 +199,8 @@ void __attribute__((cold)) pdn_top_decide(void)
 	if (!pdn_top_decided && allowed && pdn_config()->enabled && pdn_config()->top &&
 	    !getauxval(AT_SECURE)) {
 		make_page();
-		if (page)
+		made = page;
+		if (made)
 			PDN_NOTIFY(page_made);
 	}
 	__atomic_store_n(&pdn_top_decided, true, __ATOMIC_RELEASE);
@@ -204,6 +209,78 @@ void __attribute__((cold)) pdn_top_decide(void)
 	pdn_shield_down(&shield);
 	if (pdn_self_tls)
 		start_thread(pdn_self_tls);
+	if (made && pdn_config()->quiesce)
+		pdn_top_listen(made);
+}
+
+/*
+ * Lock held. What the threads have counted so far is in the old page, where they go on counting;
+ * that is no part of the next page, whose statistics have it all.
+ */
+static void take_counters_back(void)
+{
+	uint64_t *ended = &pdn_thread_ended[true].hits, *own = &pdn_thread_ended[false].hits;
+
+	for (struct pdn_thread *t = NULL; (t = pdn_thread_next_ever(t));)
+		__atomic_store_n(&t->in_page, false, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < sizeof(pdn_thread_ended[0]) / sizeof(*own); i++)
+		__atomic_fetch_add(&own[i], __atomic_exchange_n(&ended[i], 0, __ATOMIC_RELAXED),
+				   __ATOMIC_RELAXED);
+}
+
+/*
+ * Lock held. At one moment, the page's memory becomes a copy of the process's own: a count that a
+ * thread makes between the copy and that moment is lost. Returns the shared memory, at another
+ * place; NULL: there is no memory.
+ */
+static struct pdn_top_page *leave_page(void)
+{
+	void *copy = pdn_map(PDN_TOP_BYTES, PROT_READ | PROT_WRITE);
+	long shared = copy ? pdn_sys(SYS_mremap, page, 0, PDN_TOP_BYTES, MREMAP_MAYMOVE) : 0;
+
+	if (shared <= 0) {
+		if (copy)
+			pdn_sys(SYS_munmap, copy, PDN_TOP_BYTES);
+		return NULL;
+	}
+	take_counters_back();
+	memcpy(copy, page, PDN_TOP_BYTES);
+	pdn_sys(SYS_mremap, copy, PDN_TOP_BYTES, PDN_TOP_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED,
+		page);
+	__atomic_store_n(&page, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&slots_taken, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_top_decided, false, __ATOMIC_RELAXED);
+	return (struct pdn_top_page *)shared;
+}
+
+/* Release: a reader that sees the answer sees the rest. */
+static void give_answer(struct pdn_top_page *to, const struct pdn_top_quiesce *answer)
+{
+	struct pdn_top_quiesce *at = &to->quiesce;
+
+	at->left = answer->left;
+	at->ended = answer->ended;
+	at->held = answer->held;
+	at->held_bytes = answer->held_bytes;
+	memcpy(at->named, answer->named, sizeof(at->named));
+	__atomic_store_n(&at->answered, answer->answered, __ATOMIC_RELEASE);
+}
+
+bool pdn_top_withdraw(struct pdn_top_quiesce *answer)
+{
+	struct pdn_top_page *live, *shared;
+
+	pdn_lock();
+	live = page;
+	pdn_sys_unlink(path);
+	shared = leave_page();
+	if (!shared)
+		answer->left |= PDN_LEFT_SEGMENT;
+	give_answer(shared ? shared : live, answer);
+	if (shared)
+		pdn_sys(SYS_munmap, shared, PDN_TOP_BYTES);
+	pdn_unlock();
+	return shared;
 }
 
 PDN_STARTS void pdn_top_close(void)

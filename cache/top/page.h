@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The process's page for `pindown top` (format.h): made at the first use of the driver or of the
- * cache, removed at exit. Counting into it costs the same relaxed stores as without it. If there is
- * no room for it, or with PINDOWN_TOP=0, there is no page, and no message says so.
+ * The process's page for `pindown top` (format.h): made at the first use of the cache, removed at
+ * exit. A process that uses CUDA and registers nothing has none: CRIU dumps no process with such
+ * memory. Counting into it costs the same relaxed stores as without it. If there is no room for it,
+ * or with PINDOWN_TOP=0, there is no page, and no message says so.
  */
 #ifndef PDN_PAGE_H
 #define PDN_PAGE_H
@@ -42,6 +43,15 @@ bool pdn_top_counts_all(void);
 struct pdn_top_page;
 struct pdn_top_page *pdn_top_begin(void);
 void pdn_top_end(struct pdn_top_page *live);
+
+/*
+ * Lock not held, and taken. The page goes, with its file, and its memory is the process's own from
+ * then on: threads may continue to count. The next use makes another one. The tool gets the answer
+ * in the page. false: there is no memory for that; the page stays, and says so.
+ */
+struct pdn_top_quiesce;
+bool pdn_top_withdraw(struct pdn_top_quiesce *answer);
+PDN_EVENT(quiesce_wanted, (struct pdn_top_quiesce * answer));
 
 /* At exit: removes the file. Threads may continue to count. */
 void pdn_top_close(void);

@@ -223,10 +223,15 @@ static inline void pool_set(const struct call *call, void *pool, CUmemPool_attri
 		pdn_pool_set(pool, attribute, value);
 }
 
+static inline void end_everything(struct call *call)
+{
+	pdn_caught_guard(call, pdn_end_all());
+}
+
 static inline void end_process(struct call *call, int pid)
 {
 	if (pid == getpid())
-		pdn_caught_guard(call, pdn_end_all());
+		end_everything(call);
 }
 
 /* ---- memory that can be registered (PINDOWN_RDMA_CAPABLE) -------------------------------- */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver's library, libcuda.so.1, and which calls go straight to it. */
+#include "cache/base/barrier.h"
+#include "cache/past.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
 #include "hook/loader/patches.h"
@@ -98,7 +100,17 @@ bool pdn_straight_decide(const void *caller)
 		return true;
 	}
 	pdn_patches_look_at_call();
+	/* Not in a call of the driver's own: it may have locks, and be the thread that restores. */
+	if (!pdn_in_libcuda(caller))
+		pdn_past_look();
 	if (pdn_library_known(&driver) && !pdn_patches_expected())
 		decide_straight();
+	/*
+	 * More of the past, since: its pdn_straight_ask_again() may just have been undone. The
+	 * fence: who raises the count does that first, so one of the two sees the other's store.
+	 */
+	pdn_full_fence();
+	if (pdn_past_any())
+		pdn_straight_ask_again();
 	return calls_itself_through_us() && pdn_in_libcuda(caller);
 }

@@ -136,6 +136,14 @@ $(apps_bin)/regions: $(patsubst %,$(apps_obj)/%.c.o,regions regions_memory regio
 		regions_process) $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 
+# Another process makes checkpoints of the program. The second driver binds its calls late.
+apps_built += $(apps_bin)/checkpointed $(apps_bin)/unbound/libcuda.so.1
+$(apps_bin)/checkpointed: $(apps_obj)/checkpointed.c.o $(apps_cuda)
+	$(apps_link) $^ -o $@ $(apps_libs)
+$(apps_bin)/unbound/libcuda.so.1: $(patsubst %,$(B)/obj/%.o,$(wildcard tests/sim/*.c))
+	$(apps_link) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,lazy $^ -o $@ \
+		$(apps_libs)
+
 # Forks while the loader is busy with another library.
 apps_built += $(apps_bin)/forked $(apps_bin)/libslow.so
 $(apps_bin)/forked: $(apps_obj)/forked.c.o $(B)/obj/tests/unit/support/asleep.c.o
@@ -175,7 +183,7 @@ $(apps_bin)/overlap: $(apps_obj)/overlap.c.o $(apps_cuda)
 
 CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
-	check-company check-ownlibc check-regions check-registered check-capable check-tsan)
+	check-company check-ownlibc check-checkpointed check-regions check-registered check-capable check-tsan)
 
 # The program of make demo and docs/investigation.md, on the software card. The document shows its
 # lines, and all callers must be on the stack.

@@ -275,3 +275,19 @@ void pdn_backend_kmod_fork_child(bool is_shared)
 {
 	(void)is_shared;
 }
+
+/* There is no device here, and nobody asks for it: see cache/quiesce.c. */
+struct pdn_kmod_left pdn_backend_kmod_leave(void)
+{
+	return (struct pdn_kmod_left){.fd = -1};
+}
+
+void pdn_backend_kmod_close(const struct pdn_kmod_left *left)
+{
+	(void)left;
+}
+
+bool pdn_backend_kmod_is_open(void)
+{
+	return false;
+}

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "checkpoint.h"
 #include "contexts.h"
 #include "core.h"
 #include "overlap.h"
@@ -172,6 +173,7 @@ static CUresult create(CUcontext *handle, unsigned flags, CUdevice device, unsig
 
 	if (!handle)
 		return CUDA_ERROR_INVALID_VALUE;
+	sim_checkpoint_use_files();
 	result = sim_context_new(device, flags, api_version, &context);
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checkpoint.h"
 #include "contexts.h"
 #include "core.h"
 #include "graphs.h"
@@ -286,6 +287,7 @@ SIM_EARLY_CALL(cuInit, (unsigned int flags), (flags))
 	if (result != CUDA_SUCCESS)
 		return result;
 	atexit(shut_down);
+	sim_checkpoint_start();
 	__atomic_store_n(&state, ALIVE, __ATOMIC_RELEASE);
 	__atomic_store_n(&sim_alive->alive, 1, __ATOMIC_RELEASE);
 	return CUDA_SUCCESS;

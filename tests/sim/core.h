@@ -228,6 +228,7 @@ struct sim_options {
 	uint64_t rdma_page;  /* the granularity of memory with the flag */
 	uint64_t lost_hints; /* reservations that are not made where the program asks for them */
 	int driver_version;
+	bool checkpoint; /* by other processes, too */
 };
 extern struct sim_options sim_options;
 void sim_read_options(void);

@@ -150,6 +150,7 @@ static void read_numbers(void)
 	uint64_t plain = sim_options.export_default;
 	uint64_t coherent = sim_options.coherent;
 	uint64_t rdma_flag = sim_options.rdma_flag;
+	uint64_t checkpoint = sim_options.checkpoint;
 
 	read_number("SIM_DEVICES", 0, 16, &devices);
 	read_number("SIM_MEMORY", 64ull << 20, 256ull << 30, &sim_options.memory);
@@ -163,6 +164,7 @@ static void read_numbers(void)
 	read_number("SIM_RDMA_PAGE", 2ull << 20, 1ull << 30, &sim_options.rdma_page);
 	read_number("SIM_LOST_HINTS", 0, UINT64_MAX, &sim_options.lost_hints);
 	read_number("SIM_DRIVER_VERSION", 11000, 13090, &version);
+	read_number("SIM_CHECKPOINT", 0, 1, &checkpoint);
 	sim_options.devices = devices;
 	sim_options.driver_version = version;
 	sim_options.export_cloexec = cloexec;
@@ -170,6 +172,7 @@ static void read_numbers(void)
 	sim_options.export_default = plain;
 	sim_options.coherent = coherent;
 	sim_options.rdma_flag = rdma_flag;
+	sim_options.checkpoint = checkpoint;
 	sim_options.memory &= ~((2ull << 20) - 1);
 	sim_options.rdma_page &= ~((2ull << 20) - 1);
 }

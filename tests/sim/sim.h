@@ -36,6 +36,8 @@
  *                          with CUDA_ERROR_NOT_SUPPORTED; 3: the same, and the device says so
  *   SIM_RDMA_PAGE=2M       the granularity of memory with this flag, a multiple of 2 MiB
  *   SIM_DRIVER_VERSION=13000   what the driver reports, and the attributes that it knows
+ *   SIM_CHECKPOINT=0       1: other processes can make checkpoints of this one, as of a real
+ *                          driver's: cuInit starts the thread that does the work (checkpoint.c)
  *   SIM_FAIL=RULE,...      NAME:N, NAME:N-M, NAME:N-, NAME:* and optionally =ERROR (a name or a
  *                          number, default CUDA_ERROR_UNKNOWN): these calls of the exported symbol
  *                          NAME fail and have no effect

@@ -9,7 +9,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_kmod test_cache_fallback test_cache_exports test_cache_exports_table \
 	test_cache_growth test_cache_scale test_scale_threads test_scale_holds test_scale_miss \
 	test_scale_queues test_index test_fork test_fork_threads test_refused test_limits_memory \
-	test_scale_volatile test_scale_bytes test_refusals
+	test_scale_volatile test_scale_bytes test_refusals test_cache_past
 UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
 UNIT_ASKS := test_races_asks test_races_recheck test_races_neighbours
 UNIT_RACE := $(UNIT_EDGES) $(UNIT_ASKS) test_races_growth test_races_free test_races_threads \
@@ -50,7 +50,7 @@ $(UNIT_KMOD): $(call unit_support,kmod_test)
 # membarrier, its close of a descriptor or look at one, its look for a thread, its sleep for a lock
 # or another thread, its look at the clock, or in its pauses.
 UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,races_order fork_threads scale_threads races_lock \
-	races_waits cache_exports_table fork_company fork_points refusals) $(UNIT_KMOD)
+	races_waits cache_exports_table fork_company fork_points refusals cache_past) $(UNIT_KMOD)
 UNIT_PAGES := $(patsubst %,$(B)/unit/test_pages_%,index cache_regions cache_objects fork)
 $(UNIT_SYSCALLS) $(UNIT_PAGES): ALL_LDFLAGS += -Wl,--wrap=pdn_system_call
 $(UNIT_SYSCALLS) $(UNIT_PAGES): $(call unit_support,syscalls)
@@ -59,7 +59,7 @@ $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 $(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_holds: \
 	$(call unit_support,refuse)
 $(B)/unit/test_scale_threads $(B)/unit/test_scale_holds: $(call unit_support,crowd)
-$(B)/unit/test_cache_exports $(B)/unit/test_cache_exports_table: $(call unit_support,exports_test)
+$(patsubst %,$(B)/unit/test_cache_%,exports exports_table past): $(call unit_support,exports_test)
 $(B)/unit/test_cache_growth $(B)/unit/test_cache_replaced: $(call unit_support,growth_test)
 
 # Who lets go of the lock must have it. Where single steps are counted, they are the library's own.

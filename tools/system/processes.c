@@ -20,23 +20,53 @@
 #include "cache/base/barrier.h"
 #include "cache/base/safe_read.h"
 #include "tools/base/memory.h"
+#include "tools/base/out.h"
 #include "tools/trace/counters.h"
 #include "tools/system/tree.h"
 
 /* ---- processes ----------------------------------------------------------------------------- */
 
+/* A number in /proc/PID/stat, counted from 1; 0 if there is none that we may see. */
+static uint64_t stat_of(uint32_t pid, unsigned wanted)
+{
+	char *text = tree_read("proc/%u/stat", pid), *at = text ? strrchr(text, ')') : NULL;
+	uint64_t value = 0;
+
+	for (unsigned field = 2; at && field < wanted; field++)
+		at = strchr(at + 1, ' ');
+	if (at)
+		value = strtoull(at + 1, NULL, 10);
+	release(text);
+	return value;
+}
+
 /* The start time of a process, as in the name of its file; 0 if there is none that we may see. */
 static uint64_t start_of(uint32_t pid)
 {
-	char *text = tree_read("proc/%u/stat", pid), *at = text ? strrchr(text, ')') : NULL;
-	uint64_t start = 0;
+	return stat_of(pid, 22);
+}
 
-	for (unsigned field = 2; at && field < 22; field++)
-		at = strchr(at + 1, ' ');
-	if (at)
-		start = strtoull(at + 1, NULL, 10);
-	release(text);
-	return start;
+uint32_t process_parent(uint32_t pid)
+{
+	return (uint32_t)stat_of(pid, 4);
+}
+
+bool processes_parse(char **texts, uint32_t *pids, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		unsigned long long pid;
+		char *end;
+
+		errno = 0;
+		pid = strtoull(texts[i], &end, 10);
+		if (texts[i][0] < '0' || texts[i][0] > '9' || *end || errno || !pid ||
+		    pid > INT32_MAX) {
+			complain("%s: must be a process id", texts[i]);
+			return false;
+		}
+		pids[i] = (uint32_t)pid;
+	}
+	return true;
 }
 
 static uint64_t our_namespace(const char *link)
@@ -189,6 +219,7 @@ static void take(struct process *process, const union page *page)
 	process->stats.backend[sizeof(process->stats.backend) - 1] = '\0';
 	process->began = page->live.began;
 	process->rank = page->live.rank;
+	process->segment = page->live.segment;
 	for (unsigned i = 0; i < PDN_TOP_DEVICES; i++)
 		process->device_bytes[i] = page->live.devices[i].bytes;
 	add_slots(process, page);
@@ -276,6 +307,7 @@ static enum what read_page(int fd, uint32_t pid, uint64_t start, union page *pag
 	    !read_segment(&head, status.st_uid, page))
 		return STRANGE;
 	memcpy(page->live.trace, head.trace, sizeof(head.trace));
+	page->live.segment = head.segment;
 	return ALIVE;
 }
 

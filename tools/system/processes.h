@@ -17,7 +17,8 @@ struct process {
 	struct pindown_stats stats; /* hits, misses and tag_checks are complete sums here */
 	uint64_t device_bytes[PDN_TOP_DEVICES];
 	uint64_t began;
-	int32_t rank; /* in its job; negative: unknown */
+	int32_t rank;	 /* in its job; negative: unknown */
+	int32_t segment; /* the shared memory of its page */
 	bool traced;
 	/* The values of the previous processes_read(), and the times of both calls (ns). */
 	struct pindown_stats before;
@@ -35,6 +36,17 @@ struct processes {
  * keeps its former values. Removes files that killed processes have left, where permitted.
  */
 void processes_read(struct processes *all);
+/* Why a process is not among them, as the end of a sentence. */
+#define PROCESS_IS_NOT_FOUND                                                            \
+	"it has ended, belongs to another user, does not run under libpindown.so, has " \
+	"registered no memory yet, or has PINDOWN_TOP=0"
+
+/* The numbers in these texts; false after one line about one that is none. */
+bool processes_parse(char **texts, uint32_t *pids, unsigned count);
+
+/* The process that has started this one, or has taken it over; 0: there is none. */
+uint32_t process_parent(uint32_t pid);
+
 /* All words of its command line, without control characters, for release(). */
 char *process_command_line(const struct process *process);
 void processes_free(struct processes *all);

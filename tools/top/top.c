@@ -489,24 +489,6 @@ static void print_json(const struct processes *all)
  * ---- the command ------------------------------------------------------------------------------
  */
 
-static bool parse_pids(char **texts, uint32_t *pids, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++) {
-		unsigned long long pid;
-		char *end;
-
-		errno = 0;
-		pid = strtoull(texts[i], &end, 10);
-		if (texts[i][0] < '0' || texts[i][0] > '9' || *end || errno || !pid ||
-		    pid > INT32_MAX) {
-			complain("%s: must be a process id", texts[i]);
-			return false;
-		}
-		pids[i] = (uint32_t)pid;
-	}
-	return true;
-}
-
 static bool is_there(const struct processes *all, uint32_t pid)
 {
 	for (unsigned i = 0; i < all->count; i++)
@@ -523,9 +505,7 @@ static int complain_of_missing(const struct processes *all, const struct wishes 
 		if (is_there(all, wishes->pids[i]))
 			continue;
 		status = STATUS_FOUND;
-		complain("process %u is not found: it has ended, belongs to another user, does not "
-			 "run under libpindown.so, has not used CUDA yet, or has PINDOWN_TOP=0",
-			 wishes->pids[i]);
+		complain("process %u is not found: " PROCESS_IS_NOT_FOUND, wishes->pids[i]);
 	}
 	return status;
 }
@@ -613,7 +593,7 @@ static int run(int argc, char **argv)
 		complain("at most %zu processes can be given", sizeof(pids) / sizeof(pids[0]));
 		return STATUS_USAGE;
 	}
-	if (!parse_pids(argv, pids, wishes.pid_count))
+	if (!processes_parse(argv, pids, wishes.pid_count))
 		return STATUS_USAGE;
 	wishes.pids = pids;
 	if (wishes.once || wishes.json || wishes.openmetrics || !screen_begin())

@@ -4,6 +4,8 @@
  * itself. test_cache_fallback has memory that the module refuses.
  */
 #define _GNU_SOURCE
+#include "cache/top/format.h"
+#include "cache/top/page.h"
 #include "tests/unit/support/kmod_test.h"
 
 #include <errno.h>
@@ -425,6 +427,42 @@ START_TEST(a_program_that_closes_the_device)
 }
 END_TEST
 
+/* As `pindown quiesce` wants it; the next pin opens the device again. */
+START_TEST(it_is_quiesced_and_goes_on)
+{
+	for (unsigned round = 0; round < 3; round++) {
+		struct pdn_top_quiesce answer = {0};
+		unsigned mapped;
+
+		watched_alloc(BASE, PART, FAKE_LINEAR);
+		watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
+		get_and_put(BASE, PART);
+		pindown_region *held = must_get(BASE + GIB(1), PART);
+
+		pdn_on_quiesce_wanted(&answer);
+		ck_assert_uint_eq(answer.ended, 1);
+		ck_assert_uint_eq(answer.held, 1);
+		ck_assert_uint_eq(answer.held_bytes, PART);
+		ck_assert_uint_eq(answer.named[0].base, BASE + GIB(1));
+		ck_assert_uint_eq(answer.left, PDN_LEFT_DEVICE);
+		mapped = mappings_of_the_area();
+		ck_assert(is_cached(BASE + GIB(1), PART));
+		pindown_put(held);
+
+		memset(&answer, 0, sizeof(answer));
+		pdn_on_quiesce_wanted(&answer);
+		ck_assert_uint_eq(answer.ended, 1);
+		ck_assert_uint_eq(answer.held + answer.left, 0);
+		ck_assert_uint_eq(mappings_of_the_area(), mapped - 1);
+		get_and_put(BASE, PART);
+		ck_assert(is_cached(BASE, PART));
+		ck_assert_uint_gt(mappings_of_the_area(), mapped - 1);
+		ck_assert_int_eq(watched_free(BASE), FAKE_SUCCESS);
+		ck_assert_int_eq(watched_free(BASE + GIB(1)), FAKE_SUCCESS);
+	}
+}
+END_TEST
+
 /* Mapped there, it would keep the device open, after the parent has closed it. */
 static void has_no_area(void *words)
 {
@@ -655,6 +693,7 @@ int main(void)
 	/* ThreadSanitizer ends a child of several threads that starts one. */
 	if (!UNDER_TSAN)
 		tcase_add_test(tc, a_child_has_a_thread_of_its_own_for_wishes);
+	tcase_add_test(tc, it_is_quiesced_and_goes_on);
 	tc = suite_case(suite, "what the process does itself, auto", begin_auto, end_kmod);
 	tcase_add_test(tc, a_program_that_closes_the_device);
 	tcase_add_test(tc, a_program_that_closes_the_device_in_a_wait);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The simulated driver and several processes; and memory that is shared by a descriptor. */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -43,6 +44,115 @@ START_TEST(a_child_of_a_parent_without_driver_may_have_its_own)
 		_exit(cu(cuInit)(0));
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert_int_eq(status, 0);
+}
+END_TEST
+
+/* ---- checkpoints ---- */
+
+static int to_parent[2], to_child[2];
+
+static void tell(int fd)
+{
+	ck_assert_int_eq(write(fd, "x", 1), 1);
+}
+
+static void wait_for(int fd)
+{
+	char byte;
+
+	ck_assert_int_eq(read(fd, &byte, 1), 1);
+}
+
+/* As seen on an H100 and an H200: addresses, ids and contents stay, and so do old dma-bufs. */
+static void be_checkpointed(void)
+{
+	CUdeviceptr exported = allocate(2 * MIB), other = allocate(2 * MIB);
+	uint64_t ids[] = {id_of(exported), id_of(other)}, before = free_bytes();
+	int fd, tid = 0;
+
+	ok(cu(cuMemsetD8_v2)(exported, 1, 2 * MIB));
+	ok(cu(cuMemsetD8_v2)(other, 2, 2 * MIB));
+	fd = export_of(exported, 2 * MIB);
+	ok(cu(cuCheckpointProcessGetRestoreThreadId)(getpid(), &tid));
+	ck_assert_int_ne(tid, getpid());
+	tell(to_parent[1]);
+	wait_for(to_child[0]);
+	ck_assert_uint_eq(id_of(exported), ids[0]);
+	ck_assert_uint_eq(id_of(other), ids[1]);
+	ck_assert_uint_eq(free_bytes(), before - 2 * MIB);
+	ok(cu(cuMemsetD8_v2)(exported, 3, 1 * MIB));
+	ck_assert_int_eq(byte_of(fd, 0), 1);
+	close(fd);
+	fd = export_of(exported, 2 * MIB);
+	ck_assert_int_eq(byte_of(fd, 0), 3);
+	ck_assert_int_eq(byte_of(fd, 2 * MIB - 1), 1);
+	ck_assert_uint_eq(free_bytes(), before);
+}
+
+/* Its calls wait until it is unlocked. */
+static void be_locked(void)
+{
+	tell(to_parent[1]);
+	wait_for(to_child[0]);
+	allocate(2 * MIB);
+	tell(to_parent[1]);
+	wait_for(to_child[0]); /* the answer to the unlock comes from this process */
+}
+
+static pid_t start_child(void (*run)(void))
+{
+	pid_t child;
+
+	setenv("SIM_CHECKPOINT", "1", 1);
+	sim_library();
+	ck_assert_int_eq(pipe(to_parent) | pipe(to_child), 0);
+	child = fork();
+	if (child == 0) {
+		start();
+		run();
+		_exit(0);
+	}
+	wait_for(to_parent[0]);
+	start();
+	return child;
+}
+
+static void must_end_well(pid_t child)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert_int_eq(status, 0);
+}
+
+START_TEST(another_process_makes_a_checkpoint)
+{
+	pid_t child = start_child(be_checkpointed);
+
+	refused(cu(cuCheckpointProcessCheckpoint)(child, NULL), CUDA_ERROR_ILLEGAL_STATE);
+	ok(cu(cuCheckpointProcessLock)(child, NULL));
+	ok(cu(cuCheckpointProcessCheckpoint)(child, NULL));
+	refused(cu(cuCheckpointProcessUnlock)(child, NULL), CUDA_ERROR_ILLEGAL_STATE);
+	ok(cu(cuCheckpointProcessRestore)(child, NULL));
+	ok(cu(cuCheckpointProcessUnlock)(child, NULL));
+	tell(to_child[1]);
+	must_end_well(child);
+	refused(cu(cuCheckpointProcessLock)(child, NULL), CUDA_ERROR_INVALID_VALUE);
+}
+END_TEST
+
+START_TEST(a_locked_process_waits)
+{
+	pid_t child = start_child(be_locked);
+	struct pollfd answer = {.fd = to_parent[0], .events = POLLIN};
+
+	ok(cu(cuCheckpointProcessLock)(child, NULL));
+	tell(to_child[1]);
+	ck_assert_int_eq(poll(&answer, 1, 100), 0);
+	ok(cu(cuCheckpointProcessUnlock)(child, NULL));
+	wait_for(to_parent[0]);
+	tell(to_child[1]);
+	must_end_well(child);
 }
 END_TEST
 
@@ -229,6 +339,8 @@ int main(void)
 
 	tcase_add_loop_test(tests, a_forked_child_has_no_driver, 0, 2);
 	tcase_add_test(tests, a_child_of_a_parent_without_driver_may_have_its_own);
+	tcase_add_test(tests, another_process_makes_a_checkpoint);
+	tcase_add_test(tests, a_locked_process_waits);
 	tcase_add_test(tests, handlers_older_than_cuInit_find_it_shut_down);
 	tcase_add_test(tests, memory_is_shared_by_ipc_handles);
 	tcase_add_test(tests, external_memory_can_be_mapped_but_not_exported);

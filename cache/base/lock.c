@@ -28,6 +28,7 @@ static uint32_t settling; /* changed under that lock, to wake all waiters */
 uint32_t pdn_pending;
 bool pdn_stats_changed;
 PDN_WEAK_EVENT(untold, (void));
+PDN_WEAK_EVENT(free_has_waited, (uint32_t tid, const char *what, const char *and_now));
 uint64_t pdn_race_wait_ns = 2000000000u, pdn_fork_wait_ns = 100000000u;
 uint32_t pdn_looks_per_lock = 1024;
 
@@ -247,11 +248,13 @@ bool __attribute__((cold)) pdn_free_waits_on(uint32_t tid, const char *what)
 {
 	static bool said;
 	bool waits = pdn_config()->debug;
+	const char *and_now =
+		waits ? "goes on waiting (PINDOWN_DEBUG)" : "proceeds: it may come back late";
 
 	pdn_log_once(&said, PDN_LOG_WARN,
 		     "a free has waited two seconds for thread %u's %s of the same memory and %s",
-		     tid, what,
-		     waits ? "goes on waiting (PINDOWN_DEBUG)" : "proceeds: it may come back late");
+		     tid, what, and_now);
+	PDN_NOTIFY(free_has_waited, tid, what, and_now);
 	return waits;
 }
 

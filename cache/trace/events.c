@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /* Composing records from events, and writing them into the thread's stream. */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <string.h>
 
+#include "cache/base/lock.h"
 #include "cache/base/thread.h"
 #include "cache/trace/format.h"
 #include "cache/trace/journal.h"
@@ -197,6 +199,17 @@ void pdn_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 	add_stack(&draft);
 	write_text(&draft, PDN_RECORD_ERROR, PDN_EV_ERROR, length, 0, pdn_ticks(), text, length);
 }
+
+static void trace_wait(uint32_t tid, const char *what, const char *and_now)
+{
+	char text[PDN_ERROR_MAX_TEXT + 1];
+
+	snprintf(text, sizeof(text), "a free has waited two seconds for thread %u's %s, and %s",
+		 tid, what, and_now);
+	pdn_trace_error(text, 0, 0, 0);
+}
+
+PDN_NOTIFIED(free_has_waited, trace_wait);
 
 bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Events that the writer gets are read back as they were: values, times, order, counters. */
 #define _GNU_SOURCE
+#include "cache/base/lock.h"
 #include "tests/unit/support/trace_test.h"
 
 #include <errno.h>
@@ -214,6 +215,29 @@ START_TEST(errors_come_back)
 }
 END_TEST
 
+START_TEST(a_free_that_waits_names_the_thread)
+{
+	static const char begins[] = "a free has waited two seconds for thread 4711's pin, and ";
+	char path[] = "t.pdt";
+	char *names_of_one[] = {path};
+	struct reader *reader;
+	struct event event;
+	unsigned n = 0;
+
+	pdn_trace_open();
+	for (unsigned i = 0; i < 2; i++)
+		pdn_free_waits_on(4711, "pin");
+	reader = reader_open(names_of_one, 1);
+	ck_assert_ptr_nonnull(reader);
+	for (; reader_next(reader, &event); n++) {
+		ck_assert_int_eq(event.record.event, PDN_EV_ERROR);
+		ck_assert_int_eq(memcmp(event.record.text, begins, sizeof(begins) - 1), 0);
+	}
+	ck_assert_uint_eq(n, 2);
+	reader_close(reader);
+}
+END_TEST
+
 START_TEST(only_wanted_events)
 {
 	struct pdn_trace_region what = {.addr = 1};
@@ -391,7 +415,8 @@ int main(void)
 	add_case(suite, "events",
 		 (const TTest *const[]){a_call_comes_back, a_plain_call_is_small,
 					a_region_comes_back, a_note_comes_back, errors_come_back,
-					only_wanted_events, times, nested_events_are_in_order,
+					a_free_that_waits_names_the_thread, only_wanted_events,
+					times, nested_events_are_in_order,
 					events_of_one_tick_are_in_order, closing,
 					the_next_hit_of_each_thread_is_seen, NULL});
 	return run_suite(suite);

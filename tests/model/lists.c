@@ -150,8 +150,6 @@ bool is_ended(const struct region *r, const struct ending *ending)
 		return r->context && r->device == ending->device;
 	if (ending->context)
 		return r->context == ending->context;
-	if (!ending->end)
-		return r->whole_base <= ending->begin && ending->begin < r->whole_end;
 	return r->whole_base < ending->end && ending->begin < r->whole_end;
 }
 

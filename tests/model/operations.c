@@ -116,55 +116,33 @@ static void expect_end_of(const struct ending *what, unsigned reasons)
 			expect_end(regions[i], reasons);
 }
 
-/* The live region with the lowest address that ends behind this one. */
-static struct region *first_behind(uint64_t addr)
-{
-	struct region *first = NULL;
-
-	for (unsigned i = 0; i < region_count; i++)
-		if (regions[i]->live && regions[i]->end > addr &&
-		    (!first || regions[i]->base < first->base))
-			first = regions[i];
-	return first;
-}
-
-/* One is looked for at the address and behind it. With it all windows of its allocation end. */
-static void expect_end_of_holder(uint64_t addr, unsigned reasons)
-{
-	const struct ending what = {.begin = addr};
-	struct region *r = first_behind(addr);
-	uint64_t from = r && is_ended(r, &what) ? r->whole_base : addr;
-
-	while ((r = first_behind(from)) && is_ended(r, &what))
-		expect_end(r, reasons);
-}
-
-void op_free(const uint32_t n[])
-{
-	struct memory *m = &memory[n[0]];
-	uint64_t addr = m->id ? m->base : place_base(n[0]);
-	bool is_mapping = n[0] >= FIRST_MAPPING, in_order = n[2] && !is_mapping;
-	/* An unmap names all of the mapping, a free the beginning of the allocation. */
-	struct ending what = {.begin = addr, .end = is_mapping ? addr + MIB(2) : 0};
-	pdn_guard guard;
-
-	if (is_mapping)
-		expect_end_of(&what, 1u << PINDOWN_REASON_FREED);
-	else
-		expect_end_of_holder(
-			addr, 1u << (in_order ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED));
-	expect_end_of_replaced(&what, in_order ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED);
-	guard = in_order ? pdn_end_in_order(addr) : pdn_end_range(addr, is_mapping ? MIB(2) : 0);
-	if (!n[1])
-		m->id = 0;
-	pdn_ended(guard);
-}
-
 static void expect_end_between(uint64_t begin, uint64_t end, unsigned reasons)
 {
 	for (unsigned i = 0; i < region_count; i++)
 		if (regions[i]->live && regions[i]->base < end && begin < regions[i]->end)
 			expect_end(regions[i], reasons);
+}
+
+/*
+ * An unmap names all of the mapping, a free the beginning of the allocation, whose end the driver
+ * knows. Regions may be left there of memory that was freed unseen.
+ */
+void op_free(const uint32_t n[])
+{
+	struct memory *m = &memory[n[0]];
+	bool is_mapping = n[0] >= FIRST_MAPPING, in_order = n[2] && !is_mapping;
+	int reason = in_order ? PINDOWN_REASON_ORDERED : PINDOWN_REASON_FREED;
+	struct ending what = {.begin = m->id ? m->base : place_base(n[0])};
+	pdn_guard guard;
+
+	what.end = is_mapping ? what.begin + MIB(2) : m->id ? m->end : what.begin + 1;
+	expect_end_between(what.begin, what.end, 1u << reason);
+	expect_end_of_replaced(&what, reason);
+	guard = in_order ? pdn_end_in_order(what.begin)
+			 : pdn_end_range(what.begin, is_mapping ? MIB(2) : 0);
+	if (!n[1])
+		m->id = 0;
+	pdn_ended(guard);
 }
 
 /* n: first mapping, how many, refused. */

@@ -444,7 +444,9 @@ static void unmake(enum kind kind, CUdeviceptr made, uint64_t size)
 		OK(cuMemAddressFree(made, size));
 		break;
 	default:
+		retired_by_another = false;
 		OK(program_free(made));
+		retired_by_another = true;
 	}
 }
 
@@ -477,6 +479,7 @@ static void play(void *arg)
 	uint32_t lives = wants_long_rounds() ? 20000 : 1000;
 
 	OK(cuCtxSetCurrent(current));
+	retired_by_another = true;
 	random_state = players[(uintptr_t)arg].seed;
 	while (lives--) {
 		if (roll(50) == 0)

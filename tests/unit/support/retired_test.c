@@ -6,6 +6,7 @@
 int retired_consumer;
 static struct registration *registrations; /* all, so that none is lost */
 void (*on_end)(const struct registration *ended);
+__thread bool retired_by_another; /* and so not asked about: another thread may be freeing it */
 
 static uint64_t id_at(CUdeviceptr p)
 {
@@ -32,7 +33,7 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 	struct registration *made = what->data;
 
 	(void)arg;
-	made->in_time = id_at(made->base) == made->id;
+	made->in_time = !retired_by_another && id_at(made->base) == made->id;
 	__atomic_add_fetch(&made->ended, 1, __ATOMIC_SEQ_CST);
 	if (on_end)
 		on_end(made);

@@ -22,6 +22,8 @@ struct registration {
 extern int retired_consumer;
 
 /* Called in each destroy, after it has been noted. */
+/* What ends in this thread may be memory that another one frees: in_time is not found out. */
+extern __thread bool retired_by_another;
 extern void (*on_end)(const struct registration *ended);
 
 /* Test cases on a driver that has been started. In the end nothing is reserved. */

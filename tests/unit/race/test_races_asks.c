@@ -421,6 +421,7 @@ END_TEST
 /* Which memory it is remains unknown. */
 START_TEST(what_ends_is_not_asked_about_for_an_export)
 {
+	pdn_race_wait_ns = 50000000;
 	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
 	freer_stops_in_driver(_i == 0 ? free_it : _i == 1 ? free_in_order : unmap_it, AT(0));
 	fake_watch_questions(AT(0), AT(1));

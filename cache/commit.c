@@ -78,7 +78,7 @@ static bool insert(struct pdn_attempt *a)
 	pdn_occupied_add(1);
 	pdn_account_pin(region);
 	pdn_hold(pdn_self_or_anonymous(), number);
-	/* Its release pairs with get.c's acquire: a hit that finds it live finds all of the above. */
+	/* Its release pairs with get.c's acquire: a hit that finds it live finds the above. */
 	pdn_region_goes_live(number, a->flags & PDN_REGION_VOLATILE);
 	a->region = region;
 	return true;

@@ -244,7 +244,9 @@ static uint32_t next_number(void)
 	return number;
 }
 
-/* A stream frees its memory later, and nobody reports when: as if it had been made before the free. */
+/*
+ * A stream frees its memory later, and nobody reports when: as if it had been made before the free.
+ */
 static void end_if_leaving(const struct pdn_export *export)
 {
 	const struct pdn_scope scope = {

@@ -62,9 +62,9 @@ void pdn_ended(pdn_guard guard);
 void pdn_volatile(uint64_t addr, uint64_t length);
 
 /*
- * The program is about to free this memory in stream order, with the guard of pdn_end_in_order() up,
- * and the driver keeps it, with its buffer id, until the stream's turn. So it can still be got. But
- * it is volatile from now on, and a region there ends as soon as its getter holds it, and is
+ * The program is about to free this memory in stream order, with the guard of pdn_end_in_order()
+ * up, and the driver keeps it, with its buffer id, until the stream's turn. So it can still be got.
+ * But it is volatile from now on, and a region there ends as soon as its getter holds it, and is
  * unpinned at the last put: nobody reports the turn, and nothing idle may outlive it. All of this
  * until pdn_allocated(), which is also for a free that fails. false: it was so before.
  */

@@ -171,8 +171,8 @@ int pindown_region_device(const pindown_region *region);    /* CUDA device ordin
 int pindown_region_is_volatile(
 	const pindown_region *region); /* 1: each hit is checked by buffer id */
 /*
- * 0: its memory was freed while it was held, or will be by a stream; a checkpoint has replaced it; or
- * a wider region has taken its place, which a get of the address returns.
+ * 0: its memory was freed while it was held, or will be by a stream; a checkpoint has replaced it;
+ * or a wider region has taken its place, which a get of the address returns.
  */
 int pindown_region_is_live(const pindown_region *region);
 

@@ -85,10 +85,11 @@ static inline uint64_t pdn_race_deadline(void)
 }
 
 /*
- * Lock not held. A free has waited until then for that thread's `what`, and says so: in a line once,
- * in the trace each time. true: it is to wait on, as PINDOWN_DEBUG wants it. Otherwise it proceeds, since two threads that free
- * inside callbacks may wait for each other, and since a thread that hangs in the driver must not
- * make all others hang; the memory stays pinned until that thread comes back.
+ * Lock not held. A free has waited until then for that thread's `what`, and says so: in a line
+ * once, in the trace each time. true: it is to wait on, as PINDOWN_DEBUG wants it. Otherwise it
+ * proceeds, since two threads that free inside callbacks may wait for each other, and since a
+ * thread that hangs in the driver must not make all others hang; the memory stays pinned until that
+ * thread comes back.
  */
 bool pdn_free_waits_on(uint32_t tid, const char *what);
 PDN_EVENT(free_has_waited, (uint32_t tid, const char *what, const char *and_now));

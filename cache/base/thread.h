@@ -74,10 +74,10 @@ struct pdn_thread {
 	/* Written by the owner, read by others. */
 	uint32_t probing __attribute__((aligned(64))); /* region number being validated, or 0 */
 	uint32_t comparing; /* region that it compares with the driver, or 0 */
-	uint32_t waits; /* 1: it sleeps until another thread has done something */
-	uint32_t tid;	/* 0: of no thread, or not known yet */
-	uint32_t place; /* number of the record; constant from its first owner on */
-	uint32_t life;	/* pdn_thread_life when it was begun; an older one: by a parent */
+	uint32_t waits;	    /* 1: it sleeps until another thread has done something */
+	uint32_t tid;	    /* 0: of no thread, or not known yet */
+	uint32_t place;	    /* number of the record; constant from its first owner on */
+	uint32_t life;	    /* pdn_thread_life when it was begun; an older one: by a parent */
 	struct pdn_guard_slot guards[PDN_GUARDS];
 	struct pdn_counters own_counters;
 } __attribute__((aligned(64)));

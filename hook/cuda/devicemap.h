@@ -5,8 +5,8 @@
  * asked; an address with one may be either. This serves calls that take both kinds of addresses,
  * and mostly get host addresses.
  *
- * A second bit is set, too, where that memory has been cuMemAlloc's. It serves cuMemFreeAsync, which
- * mostly gets memory of pools: a piece of address space is the one's or the other's.
+ * A second bit is set, too, where that memory has been cuMemAlloc's. It serves cuMemFreeAsync,
+ * which mostly gets memory of pools: a piece of address space is the one's or the other's.
  *
  * The map is made of parts of 8 KiB, one for 64 GiB of address space. A part is made for the first
  * device memory there: the process may have little address space left (RLIMIT_AS).

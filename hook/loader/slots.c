@@ -33,7 +33,7 @@ struct relocations {
 	size_t bytes;
 };
 
-/* ---- what a slot that is not bound yet leads to ------------------------------------------------- */
+/* ---- what a slot that is not bound yet leads to -------------------------------------------- */
 
 struct definition {
 	const char *name;
@@ -135,7 +135,7 @@ static void replace_in(struct replacing *r, const struct relocations *relocation
 	}
 }
 
-/* The addresses in a dynamic section are relocated, or not: the library is at its base or behind. */
+/* Addresses in a dynamic section are relocated, or not: the library is at its base or behind. */
 static const ElfW(Rela) * table_at(const struct pdn_library *library, ElfW(Addr) address)
 {
 	return (const void *)(address < library->begin ? library->elf.base + address : address);

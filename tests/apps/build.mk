@@ -183,7 +183,8 @@ $(apps_bin)/overlap: $(apps_obj)/overlap.c.o $(apps_cuda)
 
 CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
-	check-company check-ownlibc check-checkpointed check-regions check-registered check-capable check-tsan)
+	check-company check-ownlibc check-checkpointed check-regions check-registered \
+	check-capable check-tsan)
 
 # The program of make demo and docs/investigation.md, on the software card. The document shows its
 # lines, and all callers must be on the stack.

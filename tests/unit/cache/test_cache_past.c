@@ -21,7 +21,7 @@ static void past_begins(void *arg)
 	pdn_past_begins();
 }
 
-/* What is found and what is kept ---------------------------------------------------------------- */
+/* ---- what is found and what is kept -------------------------------------------------------- */
 
 START_TEST(no_lookup_finds_it)
 {

@@ -66,7 +66,7 @@ START_TEST(driver_calls_for_mapped_memory)
 }
 END_TEST
 
-/* A free of other memory under way makes no difference to a miss. It asks for itself, in two ways. */
+/* A free of other memory makes no difference to a miss. It asks for itself, in two ways. */
 START_TEST(driver_calls_while_other_memory_is_freed)
 {
 	pdn_guard guard;

@@ -25,7 +25,7 @@
 #define PDN_DEVICE_ADDRESS    48 /* bits; no device address lies above */
 #define PDN_DEVICE_PARTS      (1u << (PDN_DEVICE_ADDRESS - PDN_DEVICE_PART_SHIFT))
 /* In each part: of all memory; those of cuMemAlloc's follow. */
-#define PDN_DEVICE_WORDS (1u << (PDN_DEVICE_PART_SHIFT - PDN_DEVICE_SHIFT - 6))
+#define PDN_DEVICE_WORDS (1ull << (PDN_DEVICE_PART_SHIFT - PDN_DEVICE_SHIFT - 6))
 enum pdn_device_map { PDN_DEVICE_ALL, PDN_DEVICE_LINEAR, PDN_DEVICE_MAPS };
 
 /*

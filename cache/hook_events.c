@@ -56,13 +56,13 @@ static bool nothing_in(uint64_t begin, uint64_t end)
 {
 	uint64_t seq = pdn_index_read_begin(), at = begin;
 
-	if (is_pending_in(begin, end))
+	if (any_pending() && is_pending_in(begin, end))
 		return false;
 	PDN_POINT(FREE_LOOKING, begin);
 	return !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
 }
 
-static bool nothing_at_all(void)
+static inline __attribute__((always_inline)) bool nothing_at_all(void)
 {
 	uint64_t seq = pdn_index_read_begin();
 
@@ -134,7 +134,10 @@ end_range(uint64_t begin, uint64_t end, uint64_t guarded_end, unsigned why)
 {
 	const struct pdn_scope scope = {
 		.kind = PDN_GUARD_RANGE, .begin = begin, .end = guarded_end};
-	pdn_guard guard = pdn_guard_up(&scope);
+	struct pdn_thread *self = pdn_self_tls;
+	pdn_guard guard = pdn_guard_has_slot(self)
+				  ? pdn_guard_fill(self, PDN_GUARD_RANGE, begin, guarded_end, 0)
+				  : pdn_guard_up(&scope);
 
 	PDN_POINT(FREE_GUARDED, begin);
 	return end_guarded(begin, end, why, guard);

@@ -155,16 +155,6 @@ $(B)/obj/%.S.o: %.S
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -MMD -MP -c $< -o $@
 
 LIB_OBJ := $(patsubst %,$(B)/obj/%.o,$(LIB_SRC))
-# What makes the library larger and its functions no faster: padding before jumps' targets, vectors
-# for a few words, second copies of expressions and of ends of functions, a second unwind table for
-# each function whose rare part lies elsewhere, and the name of the compiler.
-LIB_SMALL := -falign-labels=1 -falign-loops=1 -falign-jumps=1 -fno-tree-vectorize -fno-tree-pre \
-	-fno-reorder-blocks-and-partition -fno-partial-inlining --param max-grow-copy-bb-insns=2 \
-	-fno-ident -falign-functions=8
-LIB_SMALL := $(if $(findstring clang,$(CC)),,$(LIB_SMALL))
-# Of files for which time is no matter.
-LIB_RARE := -Os $(if $(findstring clang,$(CC)),,-fno-shrink-wrap)
-$(LIB_OBJ): ALL_CFLAGS += $(LIB_SMALL)
 # Where their options are.
 $(LIB_OBJ): Makefile cache/build.mk hook/build.mk
 # The library's files are optimized as a whole when it is linked: some 7 KiB less, and 8 % less
@@ -174,7 +164,7 @@ $(LIB_OBJ): Makefile cache/build.mk hook/build.mk
 $(filter-out %/base/text.c.o,$(LIB_OBJ)): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
 # Where text is put together, and where files and memory of others are read, compilers that guard
 # stacks do that. Elsewhere it would be a guard for a few words of known size in most functions.
-LIB_GUARDED := cache/base/config.c cache/base/log.c cache/top/%.c cache/trace/%.c \
+LIB_GUARDED := cache/base/config.c cache/base/log.c cache/show/%.c cache/trace/%.c \
 	hook/loader/deepbind.c hook/loader/loaded.c hook/loader/symtab.c
 guarded = $(filter $(LIB_GUARDED:%=$(B)/obj/%.o),$1)
 unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
@@ -196,14 +186,16 @@ SONAME := libpindown.so.0
 # nostartfiles: the compiler's start files serve C++ and profilers, and each process would look up
 # four names for them. symbolic-functions: calls of pindown's own functions are not looked up.
 # noseparate-code: what is only read shares pages with the code, which saves two mappings and their
-# padding. sort-section: large arrays, of which most processes use a few pages, lie together, and
-# small variables do not take a page each between them.
+# padding; but not the table of symbols, which may be written to (hook/loader/yield.c), and pages of
+# 64 KiB would. sort-section: large arrays, of which most processes use a few pages, lie together,
+# and small variables do not take a page each between them.
+LIB_SEPARATE = $(if $(findstring aarch64,$(shell $(CC) -dumpmachine)),,no)separate-code
 $(B)/libpindown.so: $(LIB_OBJ) $(LIB_NEEDS) $(B)/lto
 	@echo "  LINK    $@"
-	$(CC) $(ALL_CFLAGS) $(LIB_SMALL) -shared -Wl,-soname,$(SONAME) \
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(SONAME) \
 		-Wl,-z,nodelete -Wl,-z,now -nostartfiles -Wl,-Bsymbolic-functions \
 		-fdata-sections -Wl,--sort-section=alignment \
-		-Wl,-z,noseparate-code -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
+		-Wl,-z,$(LIB_SEPARATE) -Wl,--no-undefined $(LIB_LDFLAGS) $(LIB_OBJ) -o $@ \
 		$(filter-out -fno-lto,$(ALL_LDFLAGS)) $$(cat $(B)/lto) -ldl -lpthread
 	ln -sf $(@F) $(@D)/$(SONAME)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-CACHE_SRC := $(wildcard cache/*.c cache/*/*.c)
+CACHE_SRC := $(wildcard cache/*.c cache/*/*.c cache/*/*.S)
 # A sanitizer watches the C library's functions.
 CACHE_SRC := $(filter-out $(if $(SAN),cache/base/text.c),$(CACHE_SRC))
 # Texts for people, which the command prints: only the command and the tests are linked with them.
@@ -8,14 +8,6 @@ $(B)/cache.a: $(B)/obj/cache/base/options.c.o
 LIB_SRC += $(CACHE_SRC)
 LIB_NEEDS += cache/pindown.map
 LIB_LDFLAGS += -Wl,--version-script=cache/pindown.map
-
-# The library is in every process: where time is no matter, room is. Time matters to hits, frees and
-# pins.
-CACHE_FAST := account budget collect commit dispatch ending evict get ghosts \
-	hook_events in_use index invalidate pin pin_memory probes queues unlink \
-	unpin base/lock base/barrier driver/driver
-$(patsubst %,$(B)/obj/%.o,$(filter-out $(CACHE_FAST:%=cache/%.c),$(CACHE_SRC))): \
-	ALL_CFLAGS += $(LIB_RARE)
 
 # It defines functions that the compiler knows, and would call for its own loops, or replace by ones
 # that look for overflows.

@@ -8,7 +8,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/account.h"
+#include "cache/show/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/barrier.h"
 #include "cache/base/fork_gate.h"
@@ -18,20 +18,20 @@
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"
-#include "cache/evict.h"
-#include "cache/foreign_dmabufs.h"
+#include "cache/room/evict.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/hook_events.h"
-#include "cache/index.h"
-#include "cache/invalidate.h"
+#include "cache/hit/index.h"
+#include "cache/end/invalidate.h"
 #include "cache/objects/object.h"
-#include "cache/race.h"
-#include "cache/region.h"
+#include "cache/end/race.h"
+#include "cache/hit/region.h"
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
 #include "cache/subscribe.h"
-#include "cache/top/page.h"
+#include "cache/show/page.h"
 #include "cache/trace/writer.h"
-#include "cache/volatile.h"
+#include "cache/trust/volatile.h"
 
 /* ---- in a child ----------------------------------------------------------------------------- */
 

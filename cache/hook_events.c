@@ -3,60 +3,62 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/account.h"
-#include "cache/awaiting.h"
+#include "cache/show/account.h"
+#include "cache/end/kept.h"
+#include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
 #include "cache/driver/driver.h"
-#include "cache/foreign_dmabufs.h"
-#include "cache/index.h"
-#include "cache/invalidate.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
+#include "cache/hit/index.h"
+#include "cache/end/invalidate.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/race.h"
-#include "cache/recheck.h"
-#include "cache/region.h"
-#include "cache/replaced.h"
+#include "cache/hit/announced.h"
+#include "cache/end/race.h"
+#include "cache/trust/recheck.h"
+#include "cache/hit/region.h"
+#include "cache/end/replaced.h"
 #include "cache/retire/handed_out.h"
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
-#include "cache/volatile.h"
+#include "cache/trust/volatile.h"
 #include "cache/hook_events.h"
 
 /*
  * What a free looks at before it skips the lock. Its guard is up already, and a pin looks for
  * guards when it has added its flight. Memory goes from a flight to the index, and from there to
- * what is unsettled. So flights are looked for first, and what is unsettled is read before the
+ * what is busy. So flights are looked for first, and what is busy is read before the
  * index: the sequence number shows if a region moved between these two looks.
  */
-static inline uint32_t pending(void)
+static inline uint32_t busy(void)
 {
-	return __atomic_load_n(&pdn_pending, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&pdn_busy, __ATOMIC_SEQ_CST);
 }
 
-static inline bool any_pending(void)
+static inline bool any_busy(void)
 {
-	return pdn_flights_any() || pending();
+	return pdn_flights_any() || busy();
 }
 
 /* For a range, it does not matter that exports of other memory are remembered. */
-static bool is_pending_in(uint64_t begin, uint64_t end)
+static bool is_busy_in(uint64_t begin, uint64_t end)
 {
 	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = begin, .end = end};
 	bool flies = pdn_flights_any();
-	uint32_t what = pending();
+	uint32_t what = busy();
 
-	return flies || what & ~PDN_PENDING_EXPORTS ||
-	       (what & PDN_PENDING_EXPORTS && pdn_exports_may_be_in(&scope));
+	return flies || what & ~PDN_BUSY_EXPORTS ||
+	       (what & PDN_BUSY_EXPORTS && pdn_exports_may_be_in(&scope));
 }
 
 static bool nothing_in(uint64_t begin, uint64_t end)
 {
 	uint64_t seq = pdn_index_read_begin(), at = begin;
 
-	if (any_pending() && is_pending_in(begin, end))
+	if (any_busy() && is_busy_in(begin, end))
 		return false;
 	PDN_POINT(FREE_LOOKING, begin);
 	return !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
@@ -66,18 +68,18 @@ static inline __attribute__((always_inline)) bool nothing_at_all(void)
 {
 	uint64_t seq = pdn_index_read_begin();
 
-	return !any_pending() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
+	return !any_busy() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
 	       pdn_index_unchanged(seq);
 }
 
 static void __attribute__((noinline))
-end_slow(const struct pdn_scope *scope, struct pdn_hint hint, enum pindown_reason reason)
+end_slow(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	PDN_CANCELLED_LATER;
 	int saved = errno;
 
 	pdn_exports_end(scope, reason);
-	pdn_end_scope(scope, hint, reason);
+	pdn_end_scope(scope, reason);
 	errno = saved;
 }
 
@@ -98,9 +100,9 @@ static uint64_t end_behind(uint64_t addr, uint64_t length)
 	return addr + length < addr ? UINT64_MAX : addr + length;
 }
 
-/* Regions may be in [begin, end), or flights touch it. `hint`: of its beginning. */
+/* Regions may be in [begin, end), or flights touch it. */
 static pdn_guard __attribute__((noinline))
-end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why, pdn_guard guard)
+end_range_slow(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
 {
 	/* The deepest guards of a thread do not say what is freed, nor do recordless ones. */
 	bool retires = guard < PDN_GUARDS && may_retire(begin, why);
@@ -108,24 +110,18 @@ end_range_slow(uint64_t begin, uint64_t end, struct pdn_hint hint, unsigned why,
 	end_slow(
 		&(struct pdn_scope){
 			.kind = PDN_GUARD_RANGE, .begin = begin, .end = end, .retires = retires},
-		hint, REASON_OF(why));
+		REASON_OF(why));
 	if (retires && pdn_retired_in(PDN_RETIRED_PENDING) && pdn_retired_begins_window(begin))
 		guard |= PDN_GUARD_RETIRES;
 	return guard;
 }
 
-/*
- * The guard is up. A region at the beginning is the usual case of what is there. Objects on a
- * region that was replaced by another one do not depend on the index.
- */
+/* The guard is up. Objects on a region that was replaced by another one are not in the index. */
 static pdn_guard __attribute__((noinline))
 end_guarded(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
 {
-	struct pdn_hint hint = pdn_index_hint(begin);
-
-	if ((hint.number && pdn_region_overlaps(&pdn_regions[hint.number], begin, end)) ||
-	    pdn_awaits_reuse() || !nothing_in(begin, end))
-		return end_range_slow(begin, end, hint, why, guard);
+	if (pdn_awaits_reuse() || !nothing_in(begin, end))
+		return end_range_slow(begin, end, why, guard);
 	return guard;
 }
 
@@ -219,12 +215,26 @@ pdn_guard pdn_end_in_order(uint64_t addr)
 	return end_holder_of(addr, PINDOWN_REASON_ORDERED);
 }
 
+/*
+ * A region in the index need not be of the scope: its memory may have been freed unseen, and
+ * replaced by memory of the scope. So each comparison is waited for.
+ */
+static void __attribute__((cold)) wait_for_comparisons(void)
+{
+	PDN_UNCANCELLED;
+
+	pdn_heavy_barrier();
+	pdn_comparisons_pass(PDN_ANY_REGION);
+}
+
 static pdn_guard end_wide(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	pdn_guard guard = pdn_guard_up(scope);
 
+	if (pdn_barrier_is_registered()) /* else there was no pin, and there is no region */
+		wait_for_comparisons();
 	if (!nothing_at_all())
-		end_slow(scope, (struct pdn_hint){0}, reason);
+		end_slow(scope, reason);
 	return guard;
 }
 
@@ -300,17 +310,17 @@ static void PDN_RARE allocated_slow(uint64_t addr, uint64_t end)
 }
 
 /*
- * Looks at flights, the index and what is unsettled, in this order, as memory moves through them: a
+ * Looks at flights, the index and what is busy, in this order, as memory moves through them: a
  * region that has left the one place by then is seen in the next. So the second load is an acquire.
  */
 void pdn_allocated(uint64_t addr, uint64_t length)
 {
 	bool flies = pdn_flights_any();
 	uint32_t occupied = __atomic_load_n(&pdn_occupied, __ATOMIC_ACQUIRE);
-	uint32_t unsettled = __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED);
+	uint32_t busy = __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED);
 	bool retired = pdn_any_was_retired();
 
-	if (__builtin_expect(occupied | (unsettled & ~PDN_PENDING_EXPORTS) | flies | retired, 0) &&
+	if (__builtin_expect(occupied | (busy & ~PDN_BUSY_EXPORTS) | flies | retired, 0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
 }

@@ -5,16 +5,16 @@
  * held.
  */
 #define _GNU_SOURCE
-#include <pthread.h>
 
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/pthread.h"
 #include "cache/base/visible.h"
 #include "cache/base/thread.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/subscribe.h"
 
 #define MOST 64
@@ -110,7 +110,7 @@ PDN_EXPORT int pindown_unsubscribe(int id)
 		s->leaving = true;
 		__atomic_fetch_and(&subscribed, ~(1ull << place), __ATOMIC_RELAXED);
 		while (result == PINDOWN_OK && id_of(place) == id && s->running > runs_here(place))
-			if (!pdn_wait_pending(deadline)) {
+			if (!pdn_wait_busy(deadline)) {
 				deadline = pdn_race_deadline();
 				if (may_be_awaited())
 					result = PINDOWN_ERR_DEADLOCK;
@@ -153,8 +153,8 @@ static void callback_quits(void *arg)
 	pdn_log_once(&said, PDN_LOG_ERROR,
 		     "a subscriber has ended its thread (pthread_exit): the region that it was "
 		     "notified of stays pinned");
-	calls = here->outer;
 	leave(&subscribers[here->place]);
+	calls = here->outer;
 	pdn_thread_quits();
 }
 
@@ -182,21 +182,13 @@ static void call(unsigned place, const struct pindown_invalidation *what)
 	if (!in)
 		return;
 	calls = &here;
-	pthread_cleanup_push(callback_quits, &here);
-	s->callback(what, s->arg);
-	pthread_cleanup_pop(0);
+	PDN_WITH_CLEANUP(callback_quits, &here, s->callback(what, s->arg));
 	look_where_it_returned(thread);
+	leave(s); /* first: a child without its parent's fork handlers begins again in there */
 	calls = here.outer;
-	leave(s);
 }
 
-bool pdn_has_subscribers(void)
-{
-	return __atomic_load_n(&subscribed, __ATOMIC_RELAXED) != 0;
-}
-
-static void __attribute__((noinline))
-tell_subscribers(const struct pindown_region *region, bool in_use)
+void pdn_tell_subscribers(const struct pindown_region *region, bool in_use)
 {
 	struct pindown_invalidation what = {
 		.base = region->base,
@@ -207,15 +199,9 @@ tell_subscribers(const struct pindown_region *region, bool in_use)
 		.region = (struct pindown_region *)(uintptr_t)region,
 	};
 
-	for (unsigned i = 0; i < MOST; i++)
+	for (unsigned i = 0; i < MOST && __atomic_load_n(&subscribed, __ATOMIC_RELAXED) >> i; i++)
 		if (__atomic_load_n(&subscribed, __ATOMIC_RELAXED) >> i & 1)
 			call(i, &what);
-}
-
-void pdn_tell_subscribers(const struct pindown_region *region, bool in_use)
-{
-	if (pdn_has_subscribers())
-		tell_subscribers(region, in_use);
 }
 
 /*

@@ -7,7 +7,6 @@
 
 #include "cache/pindown.h"
 
-bool pdn_has_subscribers(void);
 bool pdn_subscriber_runs_here(void); /* this thread is in a callback */
 
 /* Lock not held. */

@@ -7,7 +7,8 @@ MAN += $(wildcard docs/*.[137]) $(man_made)
 CHECK_WITH += $(man_made)
 
 # It runs on the machine that builds.
-man_sources := docs/environment.c $(patsubst %,cache/base/%.c,config options log event system)
+man_sources := docs/environment.c cache/base/pthread.S \
+	$(patsubst %,cache/base/%.c,config options log event system)
 ifeq ($(CROSS),)
 $(B)/docs/environment: $(man_sources:%=$(B)/obj/%.o)
 	@mkdir -p $(@D)

@@ -3,7 +3,7 @@
 
     (gdb) source pindown-gdb.py
     (gdb) pindown regions [ADDRESS]   all regions, or the region that contains the address
-    (gdb) pindown guards              the memory that threads are about to free, see cache/race.h
+    (gdb) pindown guards              memory that threads are about to free: cache/end/race.h
     (gdb) pindown flights             the memory that threads are pinning at this moment
 
 They read memory and call no function, so they also work in a core file, and in a process that has

@@ -25,8 +25,10 @@
  *	libcuda.c	the driver's library: its handle, where it lies in memory
  *	loader.c	the real dlsym and its like
  *	symtab.c	symbol tables
- *	slots.c		replaces what a library calls
+ *	slots.c		what a library is bound to
+ *	yield.c, yield.S	variables with the same names as our functions
  *	library.c	a library of the process: libcuda, libibverbs
+ *	definition.c	which of several definitions a call would reach without us
  *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
  *	watched.c	the functions behind the wrappers
  * verbs/		the calls of libibverbs and libmlx5: verbs.h
@@ -113,11 +115,21 @@ void *pdn_hand_out(enum pdn_call call, void *found);
 
 /*
  * The real functions. A wrapper reads its own; pdn_find_linked() looks for one that is not known
- * yet. It never returns NULL: without a driver it returns a function that fails with an error.
+ * yet. It never returns NULL: without a driver it returns what the caller would have called, or a
+ * function that fails with an error.
  */
 extern void *pdn_linked_real[PDN_CALLS];
+
+/*
+ * The loader is binding a library to our function of this name. If a second library that defines
+ * the name has been loaded meanwhile, our function looks from now on which one its caller means.
+ */
+void pdn_is_being_bound(const char *name);
 extern void *pdn_looked_up_real[PDN_CALLS];
-void *pdn_find_linked(enum pdn_call call);
+void *pdn_find_linked(enum pdn_call call, const void *caller);
+
+/* The library that they belong to is gone. */
+void pdn_forget_real_functions(void);
 
 /* ---- the loader and the driver's library ----------------------------------------------------- */
 
@@ -159,8 +171,8 @@ void *pdn_stub_libc_dlmopen(long, const char *, int);
 
 /*
  * Look for the driver. When it is found for the first time, hook/ begins (pdn_hook_begin()). True:
- * it is loaded, and will stay loaded. Unless it was known, this may wait for a dlopen() in another
- * thread: loader/library.h.
+ * it is loaded; it stays so once it works (pdn_hold_libcuda()). Unless it was known, this may wait
+ * for a dlopen() in another thread: loader/library.h.
  */
 bool pdn_libcuda_begin(void);
 
@@ -169,13 +181,29 @@ bool pdn_in_libcuda(const void *address);
 struct pdn_library;
 const struct pdn_library *pdn_libcuda_library(void);
 
-/* Only while the program calls the loader: keep the driver from being unloaded. */
-void pdn_hold_libcuda(void);
+/*
+ * Only while the program calls the loader: keep a driver that works from being unloaded. false:
+ * there is none.
+ */
+bool pdn_hold_libcuda(void);
+void pdn_libcuda_unloaded(void); /* behind a dlclose(); PDN_LOCK_UNLOADED held */
 
-/* In a call of it: the next definition after pindown's, or the driver's own; NULL: no driver. */
+/* Is this function, to which the program has come, the driver's? It becomes known by that. */
+bool pdn_libcuda_is(const void *function);
+
+/* Does the address lie in any loaded libcuda? */
+bool pdn_is_a_libcuda(const void *address);
+
+/* A function that libcuda exports, whether it works or not; NULL: it has none of that name. */
+void *pdn_libcuda_symbol(const char *name);
+
+/* In a call of it: the next definition after pindown's, of those that the program started with. */
 void *pdn_next_function(const char *name);
 
-/* A function that libcuda exports, or NULL. `slot` remembers it. */
+/*
+ * A function of the driver's, to be called: NULL until the program has made one work (cuInit).
+ * `slot` remembers it.
+ */
 void *pdn_driver_function(void **slot, const char *name);
 #define PDN_DRIVER(name)                            \
 	((typeof(name) *)(__extension__({           \

@@ -10,7 +10,7 @@
 #include "cache/base/environment.h"
 #include "cache/base/log.h"
 #include "hook/hook.h"
-#include "cache/top/page.h"
+#include "cache/show/page.h"
 #include "cache/base/process.h"
 #include "hook/cuda/records.h"
 #include "hook/verbs/verbs.h"

@@ -9,13 +9,13 @@ TOOLS_LIBS := $(if $(with_elf),-lelf)
 # Call stacks get their names from libdw; where there is none, they are modules and offsets.
 with_dw := $(call has_library,elfutils/libdwfl.h,-ldw)
 TOOLS_SRC := $(filter-out tools/trace/symbols_$(if $(with_dw),none,dw).c,$(TOOLS_SRC))
-TOOLS_LIBS += $(if $(with_dw),-ldw -ldl)
+TOOLS_LIBS += $(if $(with_dw),-ldw) -ldl
 # `doctor --try` is built with rdma-core's header; libibverbs is opened at run time.
 with_verbs := $(call has_header,infiniband/verbs.h)
 TOOLS_SRC := $(filter-out tools/doctor/try_$(if $(with_verbs),unbuilt,verbs).c,$(TOOLS_SRC))
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
-TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.c.o,base/config base/options base/log base/event \
-	base/safe_read base/system trace/rescue backend/near)
+TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.o,base/config.c base/options.c base/log.c \
+	base/event.c base/pthread.S base/safe_read.c base/system.c trace/rescue.c backend/near.c)
 
 ALL += $(B)/pindown
 

@@ -35,7 +35,7 @@ static const char *why_not(void)
 	}
 }
 
-static const struct pdn_backend *__attribute__((noinline, cold)) choose(int device)
+static const struct pdn_backend *choose(int device)
 {
 	static bool said;
 	const struct pdn_backend *found = NULL;

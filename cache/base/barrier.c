@@ -2,7 +2,6 @@
 /* The rare side of the asymmetric barrier, and who pays for it. */
 #define _GNU_SOURCE
 #include <linux/membarrier.h>
-#include <stddef.h>
 
 #include "cache/base/barrier.h"
 #include "cache/base/lock.h"
@@ -12,8 +11,6 @@
 #include "cache/base/visible.h"
 
 uint32_t pdn_fence_mode = PDN_FENCE_FOR_GOOD;
-uint32_t pdn_barrier_count;
-struct pdn_barrier_limits pdn_barrier_limits = {.few = 64, .many = 256};
 
 uint64_t pdn_barrier_grace_ns = 100000000u;
 
@@ -63,7 +60,7 @@ static void let_stores_come_out(void)
 		pdn_sys_sleep(1000000);
 }
 
-/* Release: as in end_change(), with the grace period in the place of the membarrier. */
+/* Release: a thread that reads FENCE_FOR_GOOD sees what the grace period has made known. */
 static void do_without(void)
 {
 	if (!begin_to_lose())
@@ -107,64 +104,18 @@ void PDN_RARE pdn_barrier_register(void)
 
 /* ---- who pays ----------------------------------------------------------------------------- */
 
-#define AT_A_TIME 8u /* barriers */
-
-/* Threads that come here at once miscount, and at worst change too early or too late. */
-static bool hits_are_few(void)
-{
-	static uint32_t since;
-	static uint64_t hits_before;
-	uint32_t barriers = __atomic_load_n(&since, __ATOMIC_RELAXED) + 1;
-	uint64_t hits, before;
-
-	__atomic_store_n(&since, barriers % AT_A_TIME, __ATOMIC_RELAXED);
-	if (barriers < AT_A_TIME)
-		return false;
-	hits = pdn_counter_sum(offsetof(struct pdn_counters, hits));
-	before = __atomic_exchange_n(&hits_before, hits, __ATOMIC_RELAXED);
-	return hits - before < (uint64_t)pdn_barrier_limits.few * AT_A_TIME;
-}
-
-static bool begin_change(void)
-{
-	uint32_t rare = PDN_MEMBARRIER;
-
-	return hits_are_few() &&
-	       __atomic_compare_exchange_n(&pdn_fence_mode, &rare, PDN_CHANGING_TO_FENCES, false,
-					   __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-}
-
-/*
- * Release: a thread that reads FENCE_IN_EACH_HIT sees what the membarrier has made known. Nothing
- * changes if another thread was refused its membarrier meanwhile.
- */
-static void end_change(void)
-{
-	uint32_t changing = PDN_CHANGING_TO_FENCES;
-
-	__atomic_compare_exchange_n(&pdn_fence_mode, &changing, PDN_FENCE_IN_EACH_HIT, false,
-				    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
-}
-
 /* A filter need not apply to all threads: of two that come here, one may be refused. */
 static void make_others_stores_known(void)
 {
-	bool change = begin_change();
-
 	if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)
 		do_without();
-	else if (change)
-		end_change();
 }
 
 /* Behind a full fence. */
 static void __attribute__((noinline)) pay_for_others(void)
 {
-	__atomic_store_n(&pdn_barrier_count,
-			 __atomic_load_n(&pdn_barrier_count, __ATOMIC_RELAXED) + 1,
-			 __ATOMIC_RELAXED);
-	/* Acquire: pairs with end_change(), and with do_without(). */
-	if (__atomic_load_n(&pdn_fence_mode, __ATOMIC_ACQUIRE) >= PDN_FENCE_IN_EACH_HIT)
+	/* Acquire: pairs with do_without(). */
+	if (__atomic_load_n(&pdn_fence_mode, __ATOMIC_ACQUIRE) == PDN_FENCE_FOR_GOOD)
 		return;
 	/* Before it is registered the rare side does not exist. */
 	if (__atomic_load_n(&registered, __ATOMIC_ACQUIRE))
@@ -179,34 +130,20 @@ static void __attribute__((noinline)) pay_for_others(void)
  * Our stores, whatever their order, come before the look at which other threads exist, and which
  * side pays.
  */
-static inline bool pay_unless_alone(void)
+bool pdn_heavy_barrier(void)
 {
-	bool alone = pdn_thread_is_alone();
+	bool alone;
 
+	pdn_full_fence();
+	alone = pdn_thread_is_alone();
 	if (!alone)
 		pay_for_others();
 	return alone;
 }
 
-bool pdn_heavy_barrier(void)
-{
-	pdn_full_fence();
-	return pay_unless_alone();
-}
-
-bool pdn_heavy_barrier_after_change(void)
-{
-#if defined(__x86_64__)
-	__atomic_signal_fence(__ATOMIC_SEQ_CST); /* a locked instruction is a full fence */
-#else
-	pdn_full_fence();
-#endif
-	return pay_unless_alone();
-}
-
 /*
- * One thread is left, which may have been forked in the middle of another's change, or grace
- * period. Relaxed, for the same reason.
+ * One thread is left, which may have been forked in the middle of another's grace period. Relaxed,
+ * for the same reason.
  */
 void pdn_barrier_fork_child(void)
 {
@@ -217,7 +154,5 @@ void pdn_barrier_fork_child(void)
 	if (payer == PDN_LOSING_MEMBARRIER ||
 	    (was_registered && payer != PDN_FENCE_FOR_GOOD && !register_process()))
 		payer = PDN_FENCE_FOR_GOOD;
-	if (payer != PDN_FENCE_FOR_GOOD)
-		payer = PDN_MEMBARRIER;
 	__atomic_store_n(&pdn_fence_mode, payer, __ATOMIC_RELAXED);
 }

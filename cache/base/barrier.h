@@ -13,21 +13,6 @@
  *
  * One of the two sees the other's store.
  *
- * Where the rare side is not that rare, a few hits between two barriers of several threads,
- * membarrier costs more than a fence in each hit. Then each side pays for itself, until there are
- * many hits for a barrier again:
- *
- *	MEMBARRIER -> CHANGING_TO_FENCES	by the rare side; the frequent side begins to
- *						have fences
- *	CHANGING_TO_FENCES -> FENCE_IN_EACH_HIT	after a membarrier: the frequent side has fences
- *						everywhere, the rare side needs no membarrier
- *	FENCE_IN_EACH_HIT -> MEMBARRIER		by any thread, at any time
- *
- * The frequent side reads the mode after its store, the rare side after its fence. Say that the
- * rare side reads FENCE_IN_EACH_HIT, and the frequent side reads MEMBARRIER and then loads the
- * value from before the rare side's store. Then the whole change of mode, with its membarrier, came
- * in between, and that membarrier has made the frequent side's store visible.
- *
  * Where membarrier is missing each hit has a fence, always. ThreadSanitizer knows nothing of all
  * this: under it the frequent side uses a sequentially consistent exchange, and all loads are
  * sequentially consistent.
@@ -72,31 +57,13 @@
 
 enum pdn_fence_mode {
 	PDN_MEMBARRIER,
-	PDN_CHANGING_TO_FENCES,
 	PDN_LOSING_MEMBARRIER, /* membarrier was refused; the grace period is under way */
-	PDN_FENCE_IN_EACH_HIT,
-	PDN_FENCE_FOR_GOOD, /* no membarrier; and before pdn_barrier_init() */
+	PDN_FENCE_FOR_GOOD,    /* no membarrier; and before pdn_barrier_init() */
 };
 extern __attribute__((visibility("hidden"))) uint32_t pdn_fence_mode;
 
-/* The rare side's barriers: changes whenever there was one, of several threads. */
-extern __attribute__((visibility("hidden"))) uint32_t pdn_barrier_count;
-
-/*
- * Few: fewer hits for each barrier than this. Many: this many in one thread without a barrier.
- * Tests have other values.
- */
-extern __attribute__((visibility("hidden"))) struct pdn_barrier_limits {
-	uint32_t few, many;
-} pdn_barrier_limits;
-
 /* The grace period, in nanoseconds. Tests have a shorter one. */
 extern __attribute__((visibility("hidden"))) uint64_t pdn_barrier_grace_ns;
-
-/* A thread's own, to find out that hits are many again. */
-struct pdn_fence_countdown {
-	uint32_t barriers, left;
-};
 
 /* Finds out whether the kernel has membarrier, before anything is published. */
 void pdn_barrier_init(void);
@@ -111,16 +78,9 @@ bool pdn_barrier_is_registered(void); /* or need not be */
 
 /*
  * Without a system call as long as no other thread has a record (thread.h): a thread that gets its
- * record later has a full barrier there, before it publishes anything.
+ * record later has a full barrier there, before it publishes anything. Returns whether none has.
  */
 bool pdn_heavy_barrier(void);
-
-/*
- * The same where the last thing that this thread did was a sequentially consistent
- * read-modify-write: on some processors that is a full barrier already. Each of them returns true
- * if no other thread has a record.
- */
-bool pdn_heavy_barrier_after_change(void);
 
 /* Lock not held. If membarrier was refused, says so once. */
 void pdn_barrier_report(void);
@@ -180,36 +140,12 @@ static inline void pdn_fence_if_hits_have(void)
 		pdn_full_fence();
 }
 
-/* Hits without a barrier in between: from some number on it is cheaper if the rare side pays. */
-static inline void pdn_count_hit_with_fence(struct pdn_fence_countdown *patience)
-{
-	uint32_t barriers = __atomic_load_n(&pdn_barrier_count, __ATOMIC_RELAXED);
-	uint32_t each = PDN_FENCE_IN_EACH_HIT;
-
-	if (patience->barriers != barriers) {
-		patience->barriers = barriers;
-		patience->left = pdn_barrier_limits.many;
-	} else if (--patience->left == 0) {
-		/*
-		 * It has no effect during a change: then it is tried again after as many more hits.
-		 */
-		patience->left = pdn_barrier_limits.many;
-		__atomic_compare_exchange_n(&pdn_fence_mode, &each, PDN_MEMBARRIER, false,
-					    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-	}
-}
-
-static inline void pdn_publish32(uint32_t *where, uint32_t value,
-				 struct pdn_fence_countdown *patience)
+static inline void pdn_publish32(uint32_t *where, uint32_t value)
 {
 #if PDN_ASYMMETRIC
 	pdn_store_unfenced(where, value);
-	if (pdn_hits_have_fences()) {
-		pdn_full_fence();
-		pdn_count_hit_with_fence(patience);
-	}
+	pdn_fence_if_hits_have();
 #else
-	(void)patience;
 	__atomic_exchange_n(where, value, __ATOMIC_SEQ_CST);
 #endif
 }

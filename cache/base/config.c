@@ -5,7 +5,6 @@
 #include "cache/base/visible.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "cache/base/log.h"
+#include "cache/base/pthread.h"
 #include "cache/base/event.h"
 #include "cache/base/system.h"
 
@@ -503,7 +503,7 @@ const struct pdn_config *pdn_config_read(void)
 {
 	int error = errno;
 
-	pthread_once(&once, parse_own);
+	pdn_once(&once, parse_own);
 	__atomic_store_n(&pdn_config_known, &own_config, __ATOMIC_RELEASE);
 	errno = error;
 	return &own_config;

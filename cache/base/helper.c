@@ -4,8 +4,9 @@
 #include "cache/base/helper.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
+
+#include "cache/base/pthread.h"
 
 bool pdn_helper_start(void *(*run)(void *), void *arg)
 {
@@ -15,16 +16,16 @@ bool pdn_helper_start(void *(*run)(void *), void *arg)
 	int saved = errno;
 	bool started;
 
-	if (pthread_attr_init(&attributes) != 0)
+	if (!pdn_pthread.create || pthread_attr_init(&attributes) != 0)
 		return false;
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
-	started = pthread_create(&thread, &attributes, run, arg) == 0;
+	started = pdn_pthread.create(&thread, &attributes, run, arg) == 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attributes);
 	if (started)
-		pthread_setname_np(thread, "pindown");
+		pdn_pthread.setname_np(thread, "pindown");
 	errno = saved;
 	return started;
 }

@@ -25,7 +25,7 @@ enum {
 static uint32_t waiters;  /* under the cache's lock */
 static uint32_t settling; /* changed under that lock, to wake all waiters */
 
-uint32_t pdn_pending;
+uint32_t pdn_busy;
 bool pdn_stats_changed;
 PDN_WEAK_EVENT(untold, (void));
 PDN_WEAK_EVENT(free_has_waited, (uint32_t tid, const char *what, const char *and_now));
@@ -224,7 +224,7 @@ static bool is_over(const struct timespec *slice)
 	return !slice->tv_sec && !slice->tv_nsec;
 }
 
-bool __attribute__((cold)) pdn_wait_pending(uint64_t deadline)
+bool __attribute__((cold)) pdn_wait_busy(uint64_t deadline)
 {
 	struct timespec slice = slice_before(deadline);
 	uint32_t seen = settling;
@@ -287,5 +287,5 @@ void pdn_backoff(struct pdn_backoff *rest)
 void pdn_lock_fork_child(void)
 {
 	waiters = 0;
-	pdn_pending = 0;
+	pdn_busy = 0;
 }

@@ -4,7 +4,7 @@
  * call out: not of the driver, a backend, a subscriber, the trace or the log. Hits don't take it,
  * nor do frees of memory that is not registered.
  *
- * "Unsettled" counts regions being unpinned, for which a free may have to wait. A free that finds
+ * "Busy" counts regions being unpinned, for which a free may have to wait. A free that finds
  * no pin in flight (race.h), then reads 0, and then finds nothing in the index, has nothing to wait
  * for.
  */
@@ -39,21 +39,21 @@ extern __attribute__((visibility("hidden"))) uint32_t pdn_looks_per_lock;
 extern __attribute__((visibility("hidden"))) bool pdn_stats_changed;
 PDN_EVENT(untold, (void));
 
-extern __attribute__((visibility("hidden"))) uint32_t pdn_pending; /* changed under the lock */
+extern __attribute__((visibility("hidden"))) uint32_t pdn_busy; /* changed under the lock */
 
 /*
  * A bit of it: dma-bufs of the program's own are remembered (foreign_dmabufs.h). It is here so that
  * a free needs one test for both.
  */
-#define PDN_PENDING_EXPORTS 0x80000000u
+#define PDN_BUSY_EXPORTS 0x80000000u
 
 /*
  * Lock held. Pairs with the loads in hook_events.c. Release: a free that reads 0 finds what has
  * settled unpinned.
  */
-static inline void pdn_pending_add(uint32_t change)
+static inline void pdn_busy_add(uint32_t change)
 {
-	__atomic_store_n(&pdn_pending, __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) + change,
+	__atomic_store_n(&pdn_busy, __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED) + change,
 			 PDN_BEFORE_BARRIER);
 }
 
@@ -64,11 +64,11 @@ void pdn_wake_waiters(void);
  * Lock held; let go while waiting. Waits until something settles or the deadline passes; false when
  * it has.
  */
-bool pdn_wait_pending(uint64_t deadline);
+bool pdn_wait_busy(uint64_t deadline);
 
 /*
- * So many nanoseconds from now, for the functions here that wait. Their clock stands still while
- * the process is stopped, and while no thread looks at it: it measures waits, and tells no time.
+ * The deadline so many nanoseconds ahead, for the waiting functions of this header. Their clock
+ * stops while the process is stopped, and while no thread reads it: it measures waits, not time.
  */
 uint64_t pdn_deadline(uint64_t ns);
 

@@ -147,3 +147,43 @@ void pdn_log(enum pdn_log_level level, const char *format, ...)
 	}
 	pdn_shield_down(&shield);
 }
+
+const char *pdn_error_text(int error)
+{
+	static const struct {
+		int error;
+		char text[40];
+	} texts[] = {
+		{EPERM, "Operation not permitted"},
+		{ENOENT, "No such file or directory"},
+		{EIO, "Input/output error"},
+		{ENXIO, "No such device or address"},
+		{EAGAIN, "Resource temporarily unavailable"},
+		{ENOMEM, "Cannot allocate memory"},
+		{EACCES, "Permission denied"},
+		{EBUSY, "Device or resource busy"},
+		{EEXIST, "File exists"},
+		{ENODEV, "No such device"},
+		{ENOTDIR, "Not a directory"},
+		{EISDIR, "Is a directory"},
+		{EINVAL, "Invalid argument"},
+		{ENFILE, "Too many open files in system"},
+		{EMFILE, "Too many open files"},
+		{ETXTBSY, "Text file busy"},
+		{EFBIG, "File too large"},
+		{ENOSPC, "No space left on device"},
+		{EROFS, "Read-only file system"},
+		{ENAMETOOLONG, "File name too long"},
+		{ENOSYS, "Function not implemented"},
+		{ELOOP, "Too many levels of symbolic links"},
+		{EOVERFLOW, "Value too large for defined data type"},
+		{EOPNOTSUPP, "Operation not supported"},
+		{ESTALE, "Stale file handle"},
+		{EDQUOT, "Disk quota exceeded"},
+	};
+
+	for (unsigned i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (texts[i].error == error)
+			return texts[i].text;
+	return "an error of another kind";
+}

@@ -32,6 +32,9 @@ bool pdn_logging(enum pdn_log_level level);
 			pdn_log((level), __VA_ARGS__);                    \
 	} while (0)
 
+/* The words for an errno that can happen to a trace; glibc before 2.32 has none without locale. */
+const char *pdn_error_text(int error);
+
 /*
  * Between these two calls, signals that a system call of ours raises in this thread do not reach
  * the program: SIGPIPE, SIGXFSZ and SIGTTOU. Nothing may return to the program before the second

@@ -39,6 +39,7 @@ enum pdn_lock_name {
 	PDN_LOCK_MRS,	   /* hook/: where the program's ibv_mr lie */
 	PDN_LOCK_LIMITS,   /* hook/: what cards can't do */
 	PDN_LOCK_SLOTS,	   /* hook/: writing to pages that the loader has sealed */
+	PDN_LOCK_UNLOADED, /* hook/: forgetting libraries that the program has unloaded */
 	PDN_LOCKS
 };
 

@@ -202,6 +202,12 @@ PDN_HIDDEN int sigfillset(sigset_t *set)
 	return 0;
 }
 
+/* In glibc before 2.32 it is in another library. */
+PDN_HIDDEN int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
+{
+	return -(int)pdn_sys(SYS_rt_sigprocmask, how, set, before, sizeof(uint64_t));
+}
+
 /* ---- questions to the system ---------------------------------------------------------------- */
 
 PDN_HIDDEN PDN_STARTS pid_t getpid(void)

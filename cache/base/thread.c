@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "cache/base/cancel.h"
 #include "cache/base/held_signals.h"
 #include "cache/base/process.h"
+#include "cache/base/pthread.h"
 #include "cache/base/stripes.h"
 #include "cache/base/system.h"
 #include "cache/base/thread.h"
@@ -36,7 +36,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
  */
 static void drop_announcement(struct pdn_thread *self)
 {
-	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->announced, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&self->comparing, 0, __ATOMIC_RELEASE);
 }
 
@@ -116,7 +116,7 @@ static void detach(void *record)
 
 static void init_once(void)
 {
-	if (pthread_key_create(&at_thread_exit, detach) != 0)
+	if (!pdn_pthread.key_create || pdn_pthread.key_create(&at_thread_exit, detach) != 0)
 		at_thread_exit = (pthread_key_t)-1; /* then end_lost() finds the records */
 	pdn_barrier_init();
 	if (!pdn_process_is_known())
@@ -183,10 +183,16 @@ static struct pdn_thread *take_low_record(void)
 static void begin_record(struct pdn_thread *self)
 {
 	memset(&self->own_counters, 0, sizeof(self->own_counters));
-	memset(self, 0, offsetof(struct pdn_thread, probing));
+	memset(self, 0, offsetof(struct pdn_thread, announced));
 	self->counters = &self->own_counters;
 	__atomic_fetch_add(&pdn_thread_records, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&self->life, pdn_thread_life, __ATOMIC_RELEASE);
+}
+
+static void remember(struct pdn_thread *self)
+{
+	if (at_thread_exit != (pthread_key_t)-1)
+		pdn_pthread.setspecific(at_thread_exit, self);
 }
 
 /* Signals are held, and the thread is not cancelled. */
@@ -200,7 +206,7 @@ static struct pdn_thread *begin_thread(void)
 
 	if (!self) {
 		/* So that detach() is called all the same. */
-		pthread_setspecific(at_thread_exit, &pdn_anonymous);
+		remember(&pdn_anonymous);
 		return NULL;
 	}
 	if (self->life == pdn_thread_life)
@@ -211,8 +217,7 @@ static struct pdn_thread *begin_thread(void)
 	pdn_self_tls = self;
 	/* Release: a thread that finds that this one is gone ends all of the above. */
 	__atomic_store_n(&self->tid, (uint32_t)pdn_sys(SYS_gettid), __ATOMIC_RELEASE);
-	if (at_thread_exit != (pthread_key_t)-1)
-		pthread_setspecific(at_thread_exit, self);
+	remember(self);
 	PDN_NOTIFY(thread_starts, self);
 	PDN_NOTIFY(thread_counts, self);
 	return self;
@@ -227,7 +232,7 @@ struct pdn_thread *pdn_thread_attach(void)
 
 	/* First: a handler would wait for what this thread begins once. */
 	pdn_signals_hold(&signals);
-	pthread_once(&once, init_once);
+	pdn_once(&once, init_once);
 	/* Since it was looked for, a signal handler may have taken one for this thread. */
 	self = pdn_self_tls ? pdn_self_tls : begin_thread();
 	pdn_signals_let_in(&signals);
@@ -306,8 +311,8 @@ uint64_t pdn_counter_sum(unsigned which)
 
 	while ((t = pdn_walk_next(&walk)))
 		/*
-		 * Acquire: pairs with begin_record(), and with trace/stream.c and top/page.c, which
-		 * move the counters when they have filled them.
+		 * Acquire: pairs with begin_record(), and with trace/stream.c and show/page.c,
+		 * which move the counters when they have filled them.
 		 */
 		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life)
 			sum += counter(__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE), which);

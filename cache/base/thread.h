@@ -62,7 +62,6 @@ struct pdn_thread {
 	 */
 	int32_t until_look;
 	int driver_error; /* pindown_driver_error() */
-	struct pdn_fence_countdown patience;
 	/* The trace's: where this thread writes. */
 	char *trace_at, *trace_end;
 	struct pdn_journal_piece *trace_piece;
@@ -72,7 +71,7 @@ struct pdn_thread {
 		stack_high; /* the part of its own stack that is known to be readable; 0, 0 */
 
 	/* Written by the owner, read by others. */
-	uint32_t probing __attribute__((aligned(64))); /* region number being validated, or 0 */
+	uint32_t announced __attribute__((aligned(64))); /* region number being validated, or 0 */
 	uint32_t comparing; /* region that it compares with the driver, or 0 */
 	uint32_t waits;	    /* 1: it sleeps until another thread has done something */
 	uint32_t tid;	    /* 0: of no thread, or not known yet */

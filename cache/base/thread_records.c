@@ -269,7 +269,7 @@ static void begin_block_again(uint32_t b, struct pdn_thread *self)
 		struct pdn_thread *t = record_blocks[b].records + __builtin_ctzll(left);
 
 		memset(t->guards, 0, sizeof(t->guards));
-		t->probing = 0;
+		t->announced = 0;
 		t->comparing = 0;
 		t->waits = 0;
 		t->tid = 0;

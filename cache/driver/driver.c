@@ -21,7 +21,7 @@ PDN_AT_LOAD const struct pdn_primary_counts *pdn_primary_counts;
  */
 static bool has_all;
 
-static bool PDN_RARE look_up_all(void)
+static bool look_up_all(void)
 {
 	bool found = HAVE_RARELY(cuPointerGetAttributes) && HAVE_RARELY(cuPointerGetAttribute) &&
 		     HAVE_RARELY(cuMemGetAddressRange_v2);
@@ -53,7 +53,7 @@ static bool buffer_id(uint64_t addr, uint64_t *id)
 	return ask_buffer_id(addr, id) == CUDA_SUCCESS;
 }
 
-bool PDN_RARE pdn_driver_has_memory(uint64_t addr)
+bool pdn_driver_has_memory(uint64_t addr)
 {
 	uint64_t id;
 
@@ -106,7 +106,7 @@ bool pdn_driver_sync_memops(uint64_t addr, bool mapped)
 	return result == CUDA_SUCCESS;
 }
 
-int PDN_RARE pdn_driver_device_attribute(int attribute, int device)
+int pdn_driver_device_attribute(int attribute, int device)
 {
 	int value = 0;
 
@@ -134,7 +134,7 @@ struct borrowed {
  * if it was held before: then a release in another thread that is not counted as the last one
  * leaves that to us, and one that is has ended the memory.
  */
-static bool PDN_RARE retain_primary(struct borrowed *b, int device, CUcontext *primary)
+static bool retain_primary(struct borrowed *b, int device, CUcontext *primary)
 {
 	bool held = pdn_primary_counts && pdn_primary_counts->is_held(device);
 	unsigned flags;
@@ -153,7 +153,7 @@ static bool PDN_RARE retain_primary(struct borrowed *b, int device, CUcontext *p
 	return true;
 }
 
-static bool PDN_RARE borrow(struct borrowed *b, CUcontext context, int device)
+static bool borrow(struct borrowed *b, CUcontext context, int device)
 {
 	*b = (struct borrowed){0};
 	if (!HAVE_RARELY(cuCtxPushCurrent_v2) || !HAVE_RARELY(cuCtxPopCurrent_v2))
@@ -164,12 +164,12 @@ static bool PDN_RARE borrow(struct borrowed *b, CUcontext context, int device)
 	return b->pushed;
 }
 
-static int PDN_RARE release_primary(int device)
+static int release_primary(int device)
 {
 	return REAL(cuDevicePrimaryCtxRelease_v2)(device);
 }
 
-static void PDN_RARE return_borrowed(const struct borrowed *b)
+static void return_borrowed(const struct borrowed *b)
 {
 	CUcontext popped;
 
@@ -181,14 +181,14 @@ static void PDN_RARE return_borrowed(const struct borrowed *b)
 		release_primary(b->device);
 }
 
-bool PDN_RARE pdn_driver_has_context(void)
+bool pdn_driver_has_context(void)
 {
 	CUdevice device;
 
 	return HAVE_RARELY(cuCtxGetDevice) && REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS;
 }
 
-bool PDN_RARE pdn_driver_permits(void)
+bool pdn_driver_permits(void)
 {
 	CUdevice device;
 
@@ -240,8 +240,8 @@ static CUresult range_of(uint64_t addr, CUdeviceptr *base, size_t *size)
  * allocation, and that context, which may be about to be destroyed, is not touched. For other
  * memory the primary context is retained.
  */
-static CUresult PDN_RARE address_range_from_elsewhere(uint64_t addr, CUdeviceptr *base,
-						      size_t *size, const struct attributes *a)
+static CUresult address_range_from_elsewhere(uint64_t addr, CUdeviceptr *base, size_t *size,
+					     const struct attributes *a)
 {
 	CUresult result = CUDA_ERROR_INVALID_CONTEXT;
 	struct borrowed borrowed;
@@ -295,7 +295,7 @@ bool pdn_driver_extent(uint64_t addr, uint64_t *begin, uint64_t *end)
 }
 
 /* For a process whose cuMemMap is not watched: a range larger than its memory is a reservation. */
-static bool PDN_RARE is_in_reservation(const struct pdn_memory *memory)
+static bool is_in_reservation(const struct pdn_memory *memory)
 {
 	CUdeviceptr base = 0;
 	size_t size = 0;
@@ -328,8 +328,8 @@ static uint64_t finish_mix(uint64_t ids)
  * context, so its errors alone tell whether any memory is there. After another error nothing is
  * known: the thread may have no context in which the driver finds the range.
  */
-static enum pdn_truth PDN_RARE mapping_at(uint64_t at, const struct attributes *a,
-					  struct pdn_memory *mapping, uint64_t *id)
+static enum pdn_truth mapping_at(uint64_t at, const struct attributes *a,
+				 struct pdn_memory *mapping, uint64_t *id)
 {
 	enum pdn_truth there = truth_of(ask_buffer_id(at, id));
 	int error;
@@ -341,7 +341,7 @@ static enum pdn_truth PDN_RARE mapping_at(uint64_t at, const struct attributes *
 	return mapping->base == at ? PDN_TRUE : PDN_FALSE;
 }
 
-uint64_t PDN_RARE pdn_driver_mapping_end(uint64_t at, int device)
+uint64_t pdn_driver_mapping_end(uint64_t at, int device)
 {
 	struct attributes a = {.device = device};
 	struct pdn_memory mapping;
@@ -355,8 +355,8 @@ uint64_t PDN_RARE pdn_driver_mapping_end(uint64_t at, int device)
  * asked about the id, not the address: the answer is about that mapping even if another one takes
  * its place meanwhile.
  */
-static int PDN_RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory,
-					 const struct attributes *a, uint64_t *others)
+static int extend_over_mappings(uint64_t end, struct pdn_memory *memory, const struct attributes *a,
+				uint64_t *others)
 {
 	uint64_t ids = NO_IDS;
 
@@ -374,8 +374,8 @@ static int PDN_RARE extend_over_mappings(uint64_t end, struct pdn_memory *memory
 }
 
 /* Are these the ids of the mappings in the range? */
-static enum pdn_truth PDN_RARE compare_mappings(uint64_t at, uint64_t end,
-						const struct attributes *a, uint64_t others)
+static enum pdn_truth compare_mappings(uint64_t at, uint64_t end, const struct attributes *a,
+				       uint64_t others)
 {
 	uint64_t ids = NO_IDS;
 
@@ -423,7 +423,7 @@ static inline int attributes_of(uint64_t addr, struct attributes *a, int *error)
 }
 
 /* The first mapping has been found by its id. */
-static enum pdn_truth PDN_RARE compare_others(uint64_t base, uint64_t end, uint64_t others)
+static enum pdn_truth compare_others(uint64_t base, uint64_t end, uint64_t others)
 {
 	struct attributes a = {.device = -1};
 	struct pdn_memory first;
@@ -456,7 +456,7 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id
  * driver exports such a piece only from its beginning, and crashes on a range that runs past its
  * end. A mapping is a piece of its own. Any other allocation can be rounded out to whole pages.
  */
-static uint64_t PDN_RARE piece_base(const struct pdn_allocation *what, uint64_t base)
+static uint64_t piece_base(const struct pdn_allocation *what, uint64_t base)
 {
 	const uint64_t page = PINDOWN_PAGE_SIZE;
 	CUdeviceptr piece = 0;
@@ -507,7 +507,7 @@ static inline int describe_once(uint64_t addr, uint64_t length, uint64_t id,
 }
 
 /* Of this device, and of no pool or context. */
-static bool PDN_RARE mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
+static bool mapping_with(uint64_t addr, int device, struct pdn_memory *mapping)
 {
 	struct attributes a = {.device = -1};
 	uint64_t id;
@@ -519,7 +519,7 @@ static bool PDN_RARE mapping_with(uint64_t addr, int device, struct pdn_memory *
 }
 
 /* The reservation's range is the driver's answer for mapped memory; see range_of(). */
-static void PDN_RARE add_mappings_beside(struct pdn_memory *memory, uint64_t size)
+static void add_mappings_beside(struct pdn_memory *memory, uint64_t size)
 {
 	struct pdn_memory next;
 	CUdeviceptr base;
@@ -537,7 +537,7 @@ static void PDN_RARE add_mappings_beside(struct pdn_memory *memory, uint64_t siz
 }
 
 /* The memory was described, and is smaller than `size`. */
-static void PDN_RARE describe_more(uint64_t size, struct pdn_allocation *out)
+static void describe_more(uint64_t size, struct pdn_allocation *out)
 {
 	struct pdn_memory run = out->memory;
 	struct pdn_allocation all;
@@ -577,8 +577,7 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 }
 
 /* The id is read after all else at the base, because that is where later checks ask for it. */
-int PDN_RARE pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out,
-				 int *error)
+int pdn_driver_describe(uint64_t addr, uint64_t length, struct pdn_allocation *out, int *error)
 {
 	for (unsigned i = 0; i < 100; i++) {
 		uint64_t now;
@@ -609,8 +608,7 @@ static bool is_current(int device)
 	       current == device;
 }
 
-int PDN_RARE pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie,
-			       int *fd)
+int pdn_driver_export(uint64_t base, uint64_t length, void *context, int device, bool pcie, int *fd)
 {
 	struct borrowed borrowed;
 	int result;

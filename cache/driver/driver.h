@@ -114,7 +114,8 @@ enum pdn_reserved pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tri
 enum pdn_reserved pdn_driver_try_to_reserve(uint64_t size);
 void pdn_driver_unreserve(uint64_t addr, uint64_t size);
 
-/* Memory by cuMemAlloc that the driver has just handed out, and that nobody knows of. */
+/* Memory by cuMemAlloc that nobody else knows of; 0: the driver has none. */
+uint64_t pdn_driver_allocate(uint64_t size);
 void pdn_driver_free(uint64_t addr);
 
 /*

@@ -10,7 +10,7 @@ PDN_AT_LOAD void *(*pdn_find_driver_symbol)(const char *name);
 struct pdn_driver_functions pdn_driver;
 PDN_AT_LOAD bool pdn_driver_forgotten;
 
-void *PDN_RARE pdn_driver_look_up(void **slot, const char *name)
+void *pdn_driver_look_up(void **slot, const char *name)
 {
 	int saved = errno;
 	void *found = pdn_find_driver_symbol ? pdn_find_driver_symbol(name) : NULL;
@@ -23,7 +23,7 @@ void *PDN_RARE pdn_driver_look_up(void **slot, const char *name)
 	return found;
 }
 
-void *PDN_RARE pdn_driver_find_rarely(void **slot, const char *name)
+void *pdn_driver_find_rarely(void **slot, const char *name)
 {
 	return pdn_driver_find(slot, name);
 }

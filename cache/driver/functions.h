@@ -35,6 +35,7 @@
 	F(cuDeviceGetAttribute, (int *, CUdevice_attribute, CUdevice))                           \
 	F(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long)) \
 	F(cuMemAddressFree, (CUdeviceptr, size_t))                                               \
+	F(cuMemAlloc_v2, (CUdeviceptr *, size_t))                                                \
 	F(cuMemFree_v2, (CUdeviceptr))
 
 #define PDN_DRIVER_MEMBER(name, parameters) CUresult(*name) parameters;

@@ -3,20 +3,28 @@
 #include "cache/driver/driver.h"
 #include "cache/driver/functions.h"
 
-void PDN_RARE pdn_driver_unreserve(uint64_t addr, uint64_t size)
+void pdn_driver_unreserve(uint64_t addr, uint64_t size)
 {
 	if (HAVE_RARELY(cuMemAddressFree))
 		REAL(cuMemAddressFree)(addr, size);
 }
 
-void PDN_RARE pdn_driver_free(uint64_t addr)
+uint64_t pdn_driver_allocate(uint64_t size)
+{
+	CUdeviceptr addr = 0;
+
+	return HAVE_RARELY(cuMemAlloc_v2) && REAL(cuMemAlloc_v2)(&addr, size) == CUDA_SUCCESS ? addr
+											      : 0;
+}
+
+void pdn_driver_free(uint64_t addr)
 {
 	if (HAVE_RARELY(cuMemFree_v2))
 		REAL(cuMemFree_v2)(addr);
 }
 
 /* The driver takes the address for a wish; 0: there is none. */
-static bool PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
+static bool reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
 {
 	return HAVE_RARELY(cuMemAddressReserve) && HAVE_RARELY(cuMemAddressFree) &&
 	       REAL(cuMemAddressReserve)(got, size, 0, wanted, 0) == CUDA_SUCCESS;
@@ -27,7 +35,7 @@ static bool PDN_RARE reserve(uint64_t wanted, uint64_t size, CUdeviceptr *got)
  * wish, if there is any. So what lands elsewhere is kept while the driver is asked again. A free
  * range that begins before the wish is taken as a whole.
  */
-enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tries)
+enum pdn_reserved pdn_driver_reserve(uint64_t *begin, uint64_t end, unsigned tries)
 {
 	CUdeviceptr others[PDN_MOST_TRIES], got = 0;
 	uint64_t sizes[PDN_MOST_TRIES], size, at = *begin;
@@ -53,7 +61,7 @@ enum pdn_reserved PDN_RARE pdn_driver_reserve(uint64_t *begin, uint64_t end, uns
 	return result;
 }
 
-enum pdn_reserved PDN_RARE pdn_driver_try_to_reserve(uint64_t size)
+enum pdn_reserved pdn_driver_try_to_reserve(uint64_t size)
 {
 	enum pdn_reserved answer;
 	CUdeviceptr got;

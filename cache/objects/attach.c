@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* Finding a consumer's object on a region, or making it: pindown_attach() and its relatives. */
 #define _GNU_SOURCE
-#include "cache/account.h"
-#include "cache/awaiting.h"
+#include "cache/show/account.h"
 #include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
-#include "cache/evict.h"
-#include "cache/get.h"
-#include "cache/index.h"
-#include "cache/kept.h"
-#include "cache/misuse.h"
+#include "cache/room/evict.h"
+#include "cache/hit/get.h"
+#include "cache/hit/index.h"
+#include "cache/end/kept.h"
+#include "cache/hit/misuse.h"
 #include "cache/objects/end.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
-#include "cache/region_dmabuf.h"
+#include "cache/hit/region.h"
+#include "cache/dmabuf/region_dmabuf.h"
 #include "cache/trace/writer.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
@@ -52,8 +51,7 @@ struct request {
  */
 static bool is_leaving(uint32_t region)
 {
-	return pdn_briefs[region].state == PDN_KEPT &&
-	       pdn_regions[region].flags & PDN_REGION_LEAVING;
+	return pdn_state_of(region) == PDN_KEPT && pdn_regions[region].flags & PDN_REGION_LEAVING;
 }
 
 static bool takes_objects(uint32_t region)
@@ -236,7 +234,7 @@ static int wait_for_other(uint32_t worker, unsigned flags, uint64_t deadline)
 		return PINDOWN_ERR_BUSY;
 	if (flags & PINDOWN_GET_NOWAIT)
 		return PINDOWN_ERR_WOULD_WAIT;
-	return pdn_wait_pending(deadline) ? PINDOWN_OK : PINDOWN_ERR_TIMED_OUT;
+	return pdn_wait_busy(deadline) ? PINDOWN_OK : PINDOWN_ERR_TIMED_OUT;
 }
 
 /* Lock held; dropped while making the object or waiting for a thread that does. */
@@ -347,7 +345,7 @@ static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32
 /*
  * Holds an object on a region that the caller holds; NULL: none was found. A thread without a
  * record can't announce, so it finds none here and takes the lock instead. The announcement and the
- * load of the state pair with pdn_region_set_state() and pdn_probes_pass(); the release at its
+ * load of the state pair with pdn_region_set_state() and pdn_announced_pass(); the release at its
  * end pairs with the acquire there.
  */
 static struct pindown_object *try_hold_on_region(struct pindown_region *region, int consumer,
@@ -358,10 +356,10 @@ static struct pindown_object *try_hold_on_region(struct pindown_region *region, 
 
 	if (!self)
 		return NULL;
-	pdn_publish32(&self->probing, pdn_region_number(region), &self->patience);
+	pdn_publish32(&self->announced, pdn_region_number(region));
 	if (pdn_state_is_live(__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_SEQ_CST)))
 		object = hold_object(self, pdn_region_number(region), consumer, key);
-	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->announced, 0, __ATOMIC_RELEASE);
 	return object;
 }
 
@@ -413,11 +411,11 @@ static inline struct pindown_object *try_hold_at(struct pdn_thread *self, uint64
 	if (!number)
 		return NULL;
 	region = &pdn_regions[number];
-	pdn_publish32(&self->probing, number, &self->patience);
+	pdn_publish32(&self->announced, number);
 	if (__atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_SEQ_CST) == PDN_LIVE &&
 	    pdn_region_holds(region, addr, length) && pdn_region_word_stands(region))
 		object = hold_object(self, number, consumer, key);
-	__atomic_store_n(&self->probing, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->announced, 0, __ATOMIC_RELEASE);
 	return object;
 }
 

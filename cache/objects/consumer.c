@@ -5,13 +5,13 @@
  * consumer can wait for the last of them.
  */
 #define _GNU_SOURCE
-#include <pthread.h>
 #include <string.h>
 
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/pthread.h"
 #include "cache/base/visible.h"
 #include "cache/base/thread.h"
 #include "cache/objects/object.h"
@@ -170,9 +170,8 @@ int pdn_consumer_create(struct pdn_consumer *consumer, const struct pindown_obje
 	int error;
 
 	calls = &here;
-	pthread_cleanup_push(callback_quits, &here);
-	error = consumer->ops.create(what, data, consumer->ops.arg);
-	pthread_cleanup_pop(0);
+	PDN_WITH_CLEANUP(callback_quits, &here,
+			 error = consumer->ops.create(what, data, consumer->ops.arg));
 	look_where_it_returned(&here, thread);
 	calls = here.outer;
 	*asked_dmabuf = here.asked_dmabuf;
@@ -186,9 +185,8 @@ int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_obj
 	int error;
 
 	calls = &here;
-	pthread_cleanup_push(callback_quits, &here);
-	error = consumer->ops.destroy(what, consumer->ops.arg);
-	pthread_cleanup_pop(0);
+	PDN_WITH_CLEANUP(callback_quits, &here,
+			 error = consumer->ops.destroy(what, consumer->ops.arg));
 	look_where_it_returned(&here, thread);
 	calls = here.outer;
 	return error;

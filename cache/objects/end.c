@@ -3,18 +3,18 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
-#include "cache/account.h"
+#include "cache/show/account.h"
 #include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
-#include "cache/kept.h"
+#include "cache/end/kept.h"
 #include "cache/objects/end.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/probes.h"
-#include "cache/region.h"
+#include "cache/hit/announced.h"
+#include "cache/hit/region.h"
 #include "cache/retire/retired.h"
 #include "cache/trace/writer.h"
 
@@ -82,8 +82,8 @@ static void destroy(uint32_t number)
 }
 
 /*
- * The loads pair with the announcement across the barrier, as in pdn_probes_pass(); acquire pairs
- * with the release that ends an announcement.
+ * The loads pair with the announcement across the barrier, as in pdn_announced_pass(); acquire
+ * pairs with the release that ends an announcement.
  */
 void pdn_objects_let_readers_pass(void)
 {
@@ -92,7 +92,7 @@ void pdn_objects_let_readers_pass(void)
 
 	pdn_heavy_barrier();
 	while ((t = pdn_walk_next(&walk))) {
-		uint32_t number = __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST);
+		uint32_t number = __atomic_load_n(&t->announced, __ATOMIC_SEQ_CST);
 
 		if (number)
 			pdn_wait_for_reader(t, number);

@@ -10,7 +10,7 @@
 #include "cache/objects/end.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/subscribe.h"
 
 /* Lock held. */
@@ -157,7 +157,7 @@ static bool wait_for_other_workers(const struct pdn_selection *selection, enum h
 			stuck = pdn_thread_waits(other) ? stuck + 1 : 0;
 		if (stuck > 1)
 			return false;
-		pdn_wait_pending(careful ? pdn_deadline(look_ns) : UINT64_MAX);
+		pdn_wait_busy(careful ? pdn_deadline(look_ns) : UINT64_MAX);
 		end_selected(selection, held); /* objects that the other thread has made */
 	}
 	return true;
@@ -257,7 +257,7 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||
 	       (chain = claim_kept(&selection)) || other_worker(&selection) ||
 	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
-		if (!chain && !pdn_wait_pending(deadline)) {
+		if (!chain && !pdn_wait_busy(deadline)) {
 			deadline = pdn_race_deadline();
 			if (may_be_awaited()) {
 				result = PINDOWN_ERR_DEADLOCK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Ending consumer objects with their region. */
 #define _GNU_SOURCE
-#include "cache/account.h"
-#include "cache/awaiting.h"
+#include "cache/show/account.h"
+#include "cache/end/kept.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
@@ -11,7 +11,7 @@
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/retire/retired.h"
 #include "cache/trace/writer.h"
 
@@ -151,7 +151,7 @@ static void wait_for_others_on(uint32_t region)
 		in_time = true;
 		pdn_lock();
 		while (in_time && (other = who_works_on(region)) != 0)
-			in_time = pdn_wait_pending(deadline);
+			in_time = pdn_wait_busy(deadline);
 		pdn_unlock();
 	} while (!in_time && pdn_free_waits_on(other, "registration"));
 }
@@ -166,7 +166,7 @@ static void claim_kept_on(uint32_t region, bool retired, uint32_t *chain)
 }
 
 /* Lock held, and dropped. */
-static void __attribute__((cold)) end_retired(uint32_t region)
+static void end_retired(uint32_t region)
 {
 	uint32_t chain = 0;
 

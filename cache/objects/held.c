@@ -3,14 +3,14 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/account.h"
+#include "cache/show/account.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/retire/retired.h"
 #include "cache/trace/modules.h"
 #include "cache/trace/stack.h"

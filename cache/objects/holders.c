@@ -15,7 +15,7 @@
 #include "cache/objects/end.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/trace/writer.h"
 
 #define AT_ONCE 64u
@@ -141,13 +141,12 @@ static bool was_asked(const struct held_objects *held, uint32_t up_to)
  */
 static bool any_lives(uint64_t begin, uint64_t end)
 {
-	const struct pdn_memory memory = {.base = begin, .end = end, .context = PDN_ANY_CONTEXT};
 	struct pdn_flight flight;
 	bool lives;
 
 	if (begin >= end)
 		return false;
-	lives = pdn_flight_begin(&flight, &memory) & PDN_GUARDED ||
+	lives = pdn_flight_begin(&flight, begin, end) & PDN_GUARDED ||
 		(end - begin) / MAPPING > MOST_ASKED;
 	for (uint64_t at = begin; at < end && !lives; at = (at / MAPPING + 1) * MAPPING)
 		lives = pdn_driver_has_memory(at);

@@ -11,6 +11,7 @@
 #include <stddef.h>
 
 #include "cache/base/hashed.h"
+#include "cache/base/seqcount.h"
 #include "cache/base/tree.h"
 #include "cache/objects/object.h"
 
@@ -28,34 +29,8 @@ struct entry {
 };
 static struct pdn_hashed entries = PDN_HASHED(struct entry);
 
-/*
- * Counts the changes of all of this, twice each: it is odd in the middle of one. A walk without the
- * lock is good if the count was even before it and is the same behind it. All that walks read is
- * stored with release, after the first count, and loaded with acquire, before the last look at it;
- * but the keys: see is_at().
- */
-static uint32_t changes;
-
-/* Lock held. */
-static void begin_change(void)
-{
-	__atomic_store_n(&changes, changes + 1, __ATOMIC_RELAXED);
-}
-
-static void end_change(void)
-{
-	__atomic_store_n(&changes, changes + 1, __ATOMIC_RELEASE);
-}
-
-static uint32_t walk_begins(void)
-{
-	return __atomic_load_n(&changes, __ATOMIC_ACQUIRE);
-}
-
-static bool walk_was_good(uint32_t begun)
-{
-	return !(begun & 1) && __atomic_load_n(&changes, __ATOMIC_RELAXED) == begun;
-}
+/* Of changes of all of this, for walks without the lock. Only keys are read otherwise: is_at(). */
+static struct pdn_seqcount changes;
 
 static struct entry *entry_at(uint32_t number)
 {
@@ -217,12 +192,12 @@ static bool has_rights(uint64_t have, uint64_t wanted)
  * greater number, so the search begins with exactly those that are asked for.
  */
 static uint32_t find_in_family(uint32_t region, uint64_t family, const struct pindown_key *key,
-			       uint32_t begun)
+			       uint64_t begun)
 {
 	struct place at = {family, key->word[0], key->word[1] >> 32};
 	uint32_t top = pdn_tree_load(&pdn_object_trees[region]), found = 0;
 
-	while (!found && walk_was_good(begun)) {
+	while (!found && pdn_seqcount_unchanged(&changes, begun)) {
 		struct place next = {family, at.rights + 1, 0};
 		unsigned steps = 256; /* three paths down, of a million objects */
 
@@ -301,7 +276,8 @@ static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
 				   const struct pindown_key *key)
 {
 	const struct pdn_rules rules = rules_of(consumer);
-	uint32_t begun = walk_begins(), found = find_exact(region, consumer, key);
+	uint64_t begun = pdn_seqcount_read_begin(&changes);
+	uint32_t found = find_exact(region, consumer, key);
 	uint64_t family = found ? 0 : family_of(consumer, key, &rules);
 
 	if (family) {
@@ -309,7 +285,7 @@ static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
 		if (found && !(is_at(found, region) && serves(found, consumer, key)))
 			found = 0;
 	}
-	return walk_was_good(begun) ? found : 0;
+	return pdn_seqcount_unchanged(&changes, begun) ? found : 0;
 }
 
 /*
@@ -351,9 +327,9 @@ bool COLD pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
 	if (!pdn_owner_enter(number, consumer, key->owner))
 		return false;
 	entries.most = pdn_object_table.capacity;
-	begin_change();
+	pdn_seqcount_write_begin(&changes);
 	pdn_objects[number].entry = pdn_hashed_add(&entries, hash_at(region, consumer, key));
-	end_change();
+	pdn_seqcount_write_end(&changes);
 	if (!pdn_objects[number].entry)
 		pdn_owner_leave(number);
 	return pdn_objects[number].entry;
@@ -361,9 +337,9 @@ bool COLD pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
 
 void COLD pdn_object_leave(uint32_t number)
 {
-	begin_change();
+	pdn_seqcount_write_begin(&changes);
 	pdn_hashed_remove(&entries, pdn_objects[number].entry);
-	end_change();
+	pdn_seqcount_write_end(&changes);
 	pdn_owner_leave(number);
 }
 
@@ -386,10 +362,10 @@ void COLD pdn_object_serve(uint32_t number)
 
 	if (!family)
 		return;
-	begin_change();
+	pdn_seqcount_write_begin(&changes);
 	set_family(number, family);
 	pdn_tree_insert(&tree, &pdn_object_trees[object->region], object->entry);
-	end_change();
+	pdn_seqcount_write_end(&changes);
 }
 
 void COLD pdn_object_serve_no_more(uint32_t number)
@@ -398,26 +374,26 @@ void COLD pdn_object_serve_no_more(uint32_t number)
 
 	if (!entry_of(number)->family)
 		return;
-	begin_change();
+	pdn_seqcount_write_begin(&changes);
 	pdn_tree_remove(&tree, &pdn_object_trees[object->region], object->entry);
 	set_family(number, 0);
-	end_change();
+	pdn_seqcount_write_end(&changes);
 }
 
 void COLD pdn_objects_serve_no_more(uint32_t region)
 {
-	begin_change();
+	pdn_seqcount_write_begin(&changes);
 	__atomic_store_n(&pdn_object_trees[region], 0, __ATOMIC_RELEASE);
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
 		set_family(n, 0);
-	end_change();
+	pdn_seqcount_write_end(&changes);
 }
 
 void COLD pdn_object_hide(uint32_t number)
 {
-	begin_change();
+	pdn_seqcount_write_begin(&changes);
 	set_found(number, false);
-	end_change();
+	pdn_seqcount_write_end(&changes);
 }
 
 /* Release: pairs with pdn_object_load(), here and below. */
@@ -428,9 +404,9 @@ void COLD pdn_object_link(uint32_t number)
 	if (*first)
 		entry_of(*first)->previous = number;
 	__atomic_store_n(&pdn_objects[number].next, *first, __ATOMIC_RELEASE);
-	begin_change();
+	pdn_seqcount_write_begin(&changes);
 	set_found(number, true);
-	end_change();
+	pdn_seqcount_write_end(&changes);
 	pdn_object_serve(number);
 	__atomic_store_n(first, number, __ATOMIC_RELEASE);
 }
@@ -452,6 +428,6 @@ void COLD pdn_object_unlink(uint32_t number)
 void pdn_object_lookup_fork_child(void)
 {
 	pdn_hashed_clear(&entries);
-	changes = 0;
+	pdn_seqcount_reset(&changes);
 	pdn_owners_fork_child();
 }

@@ -11,9 +11,9 @@
 #include "cache/base/table.h"
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
-#include "cache/misuse.h"
+#include "cache/hit/misuse.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/objects/object.h"
 
 _Static_assert(sizeof(struct pindown_object) == PDN_OBJECT_BYTES, "one cache line");

@@ -5,8 +5,8 @@
  *
  * A region's objects form a list, newest first. A reader looks at the first few, and finds others
  * by a hash and a tree (lookup.c), between announcing the region and ending the announcement
- * (struct pdn_thread's `probing`). So a record that leaves the list of a live region is reused only
- * after a heavy barrier and after the end of every announcement made before it.
+ * (struct pdn_thread's `announced`). So a record that leaves the list of a live region is reused
+ * only after a heavy barrier and after the end of every announcement made before it.
  *
  * Who may touch what:
  *	state, next		read without a lock; written under it
@@ -22,8 +22,8 @@
 
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
-#include "cache/race.h"
-#include "cache/region.h"
+#include "cache/end/race.h"
+#include "cache/hit/region.h"
 #include "cache/base/thread.h"
 #include "cache/trace/writer.h"
 

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/trace/writer.h"
 
 static struct pdn_trace_note note_about(const struct pindown_region *region, const char *consumer)

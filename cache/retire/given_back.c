@@ -24,7 +24,7 @@ static bool take_going(struct pdn_range *range)
 	return n;
 }
 
-void __attribute__((cold)) pdn_retired_give_back_some(void)
+void pdn_retired_give_back_some(void)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -50,7 +50,7 @@ static uint32_t find_in(enum pdn_retired_state state, uint64_t begin, uint64_t e
 }
 
 /* Cold: a program that asks for an address asks seldom, and no such range is there as a rule. */
-void __attribute__((cold)) pdn_retired_yield(uint64_t addr, uint64_t length)
+void pdn_retired_yield(uint64_t addr, uint64_t length)
 {
 	PDN_UNCANCELLED;
 	uint32_t n;

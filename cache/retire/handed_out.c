@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/account.h"
+#include "cache/show/account.h"
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
@@ -44,17 +44,39 @@ static bool any_is_not_reserved(void)
 	return pdn_retired_in(PDN_RETIRED_WATCHED) || pdn_retired_in(PDN_RETIRED_PENDING);
 }
 
-/* Lock not held. It is worth trying to reserve it again. */
-static bool is_retired(uint64_t begin, uint64_t end)
+/* Lock not held. Gets a copy. It is worth trying to reserve it again. */
+static bool is_retired(uint64_t begin, uint64_t end, struct pdn_range *copy)
 {
 	uint32_t n;
 
 	pdn_lock();
 	n = find_retired(begin, end);
-	if (n)
+	if (n) {
 		pdn_ranges[n].tries = 0;
+		*copy = pdn_ranges[n];
+	}
 	pdn_unlock();
 	return n;
+}
+
+/*
+ * The driver has cut the range to pieces of this size, or smaller: small allocations would get
+ * thousands of them. So what is left of it is put aside in pieces that are as large as they can be.
+ */
+static void put_rest_aside(struct pdn_aside *aside, const struct pdn_range *range, uint64_t least)
+{
+	uint64_t size = pdn_range_size(range), addr;
+
+	while (size > least && aside->count < PDN_MOST_ASIDE) {
+		size = size / 2 > least ? size / 2 : least;
+		while (aside->count < PDN_MOST_ASIDE && (addr = pdn_driver_allocate(size)) != 0) {
+			if (!pdn_range_meets(range, addr, addr + size)) {
+				pdn_driver_free(addr);
+				break;
+			}
+			aside->addrs[aside->count++] = addr;
+		}
+	}
 }
 
 static void give_back(struct pdn_aside *aside, uint64_t size)
@@ -74,10 +96,13 @@ bool pdn_retired_again(struct pdn_aside *aside, uint64_t addr, uint64_t size)
 	PDN_UNCANCELLED;
 	int saved = errno;
 	bool again = false;
+	struct pdn_range range;
 
 	if (addr && aside->count < PDN_MOST_ASIDE && !aside->is_last && any_is_not_reserved() &&
-	    is_retired(addr, addr + size)) {
+	    is_retired(addr, addr + size, &range)) {
 		aside->addrs[aside->count++] = addr;
+		if (!aside->are_reservations)
+			put_rest_aside(aside, &range, size);
 		again = true;
 	} else if (aside->count) {
 		give_back(aside, size);

@@ -10,7 +10,7 @@
  * An allocation's answers at retired addresses. They stay allocated until the driver has answered
  * with another address, so that it can't give the same ones again.
  */
-#define PDN_MOST_ASIDE 32
+#define PDN_MOST_ASIDE 64
 struct pdn_aside {
 	bool are_reservations; /* of addresses; else memory by cuMemAlloc */
 	bool is_last;	       /* no memory was left beside them */

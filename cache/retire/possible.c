@@ -6,18 +6,19 @@
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/log.h"
-#include "cache/ending.h"
-#include "cache/race.h"
-#include "cache/region.h"
+#include "cache/end/ending.h"
+#include "cache/end/race.h"
+#include "cache/hit/region.h"
 #include "cache/retire/records.h"
 
 /*
- * Some drivers reserve nothing, or not where they are asked to. The first free finds out, or the
- * first ones that fail in a row. Relaxed: threads that ask at the same time both ask the driver.
+ * Some drivers reserve nothing, or not where they are asked to. The first free finds out. Another
+ * thread may be faster to take the place that is tried, but not each time. Relaxed: threads that
+ * ask at the same time both ask the driver.
  */
 #define MOST_PROBES 16
-enum { NO = MOST_PROBES, YES };
-static uint32_t probes;
+enum { UNKNOWN, YES, NO };
+static uint32_t reserves;
 
 static void say_it_does_not(void)
 {
@@ -26,27 +27,25 @@ static void say_it_does_not(void)
 			      "frees their memory are kept, as with PINDOWN_HELD=keep");
 }
 
+static void find_out(void)
+{
+	enum pdn_reserved answer = PDN_ELSEWHERE;
+	uint32_t unknown = UNKNOWN, found;
+
+	for (unsigned i = 0; i < MOST_PROBES && answer == PDN_ELSEWHERE; i++)
+		answer = pdn_driver_try_to_reserve(PDN_BLOCK);
+	found = answer == PDN_RESERVED ? YES : NO;
+	if (__atomic_compare_exchange_n(&reserves, &unknown, found, false, __ATOMIC_RELAXED,
+					__ATOMIC_RELAXED) &&
+	    found == NO)
+		say_it_does_not();
+}
+
 static bool can_reserve(void)
 {
-	uint32_t before = __atomic_load_n(&probes, __ATOMIC_RELAXED), known = before;
-	enum pdn_reserved answer;
-
-	if (known >= NO)
-		return known == YES;
-	answer = pdn_driver_try_to_reserve(PDN_BLOCK);
-	if (answer == PDN_RESERVED)
-		known = YES;
-	else
-		known = answer == PDN_REFUSED ? NO : known + 1;
-	/* YES stays, whatever other threads find out: in theirs somebody was faster. */
-	if (known == YES)
-		__atomic_store_n(&probes, known, __ATOMIC_RELAXED);
-	else if (!__atomic_compare_exchange_n(&probes, &before, known, false, __ATOMIC_RELAXED,
-					      __ATOMIC_RELAXED))
-		return before == YES;
-	if (known == NO)
-		say_it_does_not();
-	return known == YES;
+	if (__atomic_load_n(&reserves, __ATOMIC_RELAXED) == UNKNOWN)
+		find_out();
+	return __atomic_load_n(&reserves, __ATOMIC_RELAXED) == YES;
 }
 
 bool pdn_retire_possible(uint64_t addr)
@@ -81,6 +80,6 @@ void pdn_retire_worked(void)
 void pdn_retire_failed(void)
 {
 	if (__atomic_add_fetch(&failed_in_a_row, 1, __ATOMIC_RELAXED) >= MOST_PROBES &&
-	    __atomic_exchange_n(&probes, NO, __ATOMIC_RELAXED) != NO)
+	    __atomic_exchange_n(&reserves, NO, __ATOMIC_RELAXED) != NO)
 		say_it_does_not();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The records of retired addresses: see records.h. */
-#include "cache/account.h"
+#include "cache/show/account.h"
 #include "cache/retire/records.h"
 
 struct pdn_range pdn_ranges[PDN_RANGES];

@@ -3,15 +3,15 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/account.h"
+#include "cache/show/account.h"
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
-#include "cache/ending.h"
-#include "cache/race.h"
-#include "cache/region.h"
+#include "cache/end/ending.h"
+#include "cache/end/race.h"
+#include "cache/hit/region.h"
 #include "cache/retire/records.h"
 #include "cache/retire/turns.h"
 
@@ -128,10 +128,8 @@ static bool is_unchanged(uint32_t n, const struct pdn_range *copy)
 /* Its registrations have ended. If the old memory is still there, the free has failed. */
 static bool is_free(const struct pdn_range *range)
 {
-	const struct pdn_memory memory = {
-		.base = range->addr, .end = range->end, .context = PDN_ANY_CONTEXT};
-
-	return range->holders && pdn_compare_memory(&memory, range->buffer_id, 0) != PDN_TRUE;
+	return range->holders &&
+	       pdn_compare_memory(range->addr, range->end, range->buffer_id, 0) != PDN_TRUE;
 }
 
 /* Lock not held. Nobody gets its address while it is held. */

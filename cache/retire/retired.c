@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
-#include "cache/ending.h"
-#include "cache/race.h"
-#include "cache/region.h"
+#include "cache/end/ending.h"
+#include "cache/end/race.h"
+#include "cache/hit/region.h"
 #include "cache/retire/records.h"
 #include "cache/retire/turns.h"
 

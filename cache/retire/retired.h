@@ -30,7 +30,7 @@
 #include "cache/driver/driver.h"
 #include "cache/base/notify.h"
 #include "cache/base/visible.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "cache/trace/writer.h"
 
 /* The bounds of what is reserved at a time; tests set lower ones. */

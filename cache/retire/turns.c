@@ -6,7 +6,7 @@
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
-#include "cache/race.h"
+#include "cache/end/race.h"
 #include "cache/retire/turns.h"
 
 uint64_t pdn_allocation_waits_ns = 20000000, pdn_retiring_waits_ns = 200000000;
@@ -19,7 +19,7 @@ static uint32_t frees_wait;  /* this many */
 static bool free_is_next;    /* an allocation had the last turn */
 static bool free_takes_long; /* no other allocation waits for it */
 
-bool __attribute__((cold)) pdn_allocation_waits(void)
+bool pdn_allocation_waits(void)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -28,7 +28,7 @@ bool __attribute__((cold)) pdn_allocation_waits(void)
 	pdn_lock();
 	while (!free_takes_long && retiring != pdn_my_tid() &&
 	       (retiring || (frees_wait && free_is_next)))
-		free_takes_long = !pdn_wait_pending(deadline);
+		free_takes_long = !pdn_wait_busy(deadline);
 	allocations++;
 	free_is_next = true;
 	pdn_unlock();
@@ -36,7 +36,7 @@ bool __attribute__((cold)) pdn_allocation_waits(void)
 	return true;
 }
 
-void __attribute__((cold)) pdn_allocation_ended(void)
+void pdn_allocation_ended(void)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -50,7 +50,7 @@ void __attribute__((cold)) pdn_allocation_ended(void)
 }
 
 /* Allocations that have not ended in time are not waited for again. */
-void __attribute__((cold)) pdn_retiring_begins(void)
+void pdn_retiring_begins(void)
 {
 	PDN_UNCANCELLED;
 	int saved = errno;
@@ -60,7 +60,7 @@ void __attribute__((cold)) pdn_retiring_begins(void)
 	pdn_lock();
 	frees_wait++;
 	while (in_time && (retiring || allocations))
-		in_time = pdn_wait_pending(deadline);
+		in_time = pdn_wait_busy(deadline);
 	frees_wait--;
 	if (!in_time)
 		allocations = 0;

@@ -21,7 +21,8 @@ extern PDN_HIDDEN uint64_t pdn_allocation_waits_ns, pdn_retiring_waits_ns;
 
 /*
  * Set when the first address of the process is about to be retired. Relaxed: the lock orders the
- * rest, and the first free may meet an allocation that has not seen it.
+ * rest. An allocation that was in the driver then has taken no turn; one that gets the address sees
+ * this when it returns, as the driver's own locks order the free before it.
  */
 extern PDN_HIDDEN bool pdn_turns_are_taken;
 static inline bool pdn_any_was_retired(void)

@@ -249,7 +249,7 @@ static void set_full(int error)
 	pdn_log_once(&file.warned_full, PDN_LOG_WARN,
 		     "%s: no room for the trace (%s): events are lost, and counted, until there is "
 		     "space",
-		     file_path, strerrordesc_np(error));
+		     file_path, pdn_error_text(error));
 }
 
 bool pdn_trace_file_is_cut(void)
@@ -330,7 +330,7 @@ uint64_t pdn_trace_file_claim(unsigned units)
 static void warn_not_traced(const char *name, int error)
 {
 	pdn_log(PDN_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced", name,
-		strerrordesc_np(error));
+		pdn_error_text(error));
 }
 
 /* Returns 0 or an errno. */

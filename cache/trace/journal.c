@@ -51,7 +51,7 @@ static struct pdn_journal *private_segment(int *id, int error)
 		&warned_private, PDN_LOG_WARN,
 		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
 		"trace lacks what each thread did last",
-		strerrordesc_np(error));
+		pdn_error_text(error));
 	return journal;
 }
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "hook/cuda/addresses.h"
 #include "hook/cuda/devicemap.h"
 #include "hook/hook.h"

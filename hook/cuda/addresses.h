@@ -33,31 +33,38 @@ struct allocating {
  * A retired address is not let through (cache/retire/handed_out.h): the driver is asked for another
  * one, with the same arguments.
  */
-static CUresult __attribute__((noinline, cold)) end_allocating_slow(struct allocating a)
+static CUresult __attribute__((noinline, cold)) end_allocating_slow(struct allocating a, bool gated)
 {
 	struct pdn_aside aside = {.are_reservations = a.of_addresses};
 	const uint64_t *w = a.words;
 
 	while (pdn_retired_again(&aside, a.result == CUDA_SUCCESS && a.at ? *a.at : 0, a.length))
 		a.result = a.real(w[0], w[1], w[2], w[3], w[4], 0);
-	pdn_allocation_ended();
+	if (gated)
+		pdn_allocation_ended();
 	pdn_retired_give_back();
 	return a.result;
 }
 
-/* The driver was called with these words. All is in registers as long as nothing is retired. */
+/*
+ * The driver was called with these words. All is in registers as long as nothing is retired. What
+ * began before the first address of the process was retired has taken no turn, and may have got
+ * just that one.
+ */
 static inline void end_allocating(struct call *call, const CUdeviceptr *at, uint64_t length,
 				  uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
 {
-	if (PDN_UNLIKELY(call->gated))
-		call->result = end_allocating_slow((struct allocating){
-			.real = (by_words *)call->real,
-			.result = call->result,
-			.of_addresses = call->row == PDN_CALL_cuMemAddressReserve,
-			.at = at,
-			.length = length,
-			.words = {a, b, c, d, e},
-		});
+	if (pdn_any_was_retired())
+		call->result = end_allocating_slow(
+			(struct allocating){
+				.real = (by_words *)call->real,
+				.result = call->result,
+				.of_addresses = call->row == PDN_CALL_cuMemAddressReserve,
+				.at = at,
+				.length = length,
+				.words = {a, b, c, d, e},
+			},
+			call->gated);
 }
 
 /* The program asks the driver to reserve addresses: these, if it names any. */

@@ -19,14 +19,14 @@
 #include "cache/base/log.h"
 #include "cache/base/system.h"
 #include "cache/base/thread.h"
-#include "cache/past.h"
+#include "cache/trust/past.h"
 #include "hook/hook.h"
 #include "hook/loader/slots.h"
 
 typedef int open_function(const char *path, int flags, mode_t mode);
 typedef int close_function(int fd);
 
-/* What libcuda called before. Relaxed: stored before a slot leads here. */
+/* Where the slots led before they were replaced. Relaxed: each is stored before its slot is. */
 static void *before_open, *before_open64, *before_close;
 
 static int restorer; /* its tid; 0: the driver does not say which thread it is */
@@ -46,7 +46,7 @@ static bool restores(void)
 
 /*
  * In this order: who is asked whether pdn_straight stands sees that something is of the past.
- * No lock is taken: see cache/past.h.
+ * No lock is taken: see cache/trust/past.h.
  */
 static void past_begins(void)
 {

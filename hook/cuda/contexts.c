@@ -14,7 +14,7 @@
 #define DEVICES 64
 
 /* Usage counts of the contexts that the program has created. */
-static struct pdn_counts usage;
+static struct pdn_key_counts usage;
 
 struct green {
 	void *green;

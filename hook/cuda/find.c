@@ -7,6 +7,8 @@
 #include "cache/base/config.h"
 #include "hook/hook.h"
 #include "cache/base/log.h"
+#include "hook/loader/asker.h"
+#include "hook/loader/definition.h"
 #include "hook/loader/watched.h"
 #include "hook/verbs/verbs.h"
 
@@ -144,12 +146,43 @@ static struct pdn_watched watched(enum pdn_call call)
  * Its slot is loaded relaxed, here and in the wrappers: hook/loader/watched.h. Not inlined, since
  * it would make the wrappers longer.
  */
-__attribute__((noinline)) void *pdn_find_linked(enum pdn_call call)
+__attribute__((noinline)) void *pdn_find_linked(enum pdn_call call, const void *caller)
 {
 	const struct pdn_watched this = watched(call);
-	void *real = pdn_watched_real(&this);
+	void *real = pdn_watched_real(&this), *behind;
 
+	/* A plug-in may have functions of these names, which open the driver themselves. */
+	if (!real && !pdn_answer_known(caller, call, &real)) {
+		real = pdn_definition_for(caller, this.symbol, "", &behind);
+		if (real)
+			pdn_answer_keep(caller, call, real);
+	}
 	return real ? real : (void *)no_driver;
+}
+
+/* All calls by this name came to one function so far, which a look-up has found: pdn_hand_out(). */
+void pdn_is_being_bound(const char *name)
+{
+	int call = pdn_call_by_symbol(name);
+
+	if (call >= 0 && __atomic_load_n(&pdn_linked_real[call], __ATOMIC_RELAXED) &&
+	    !pdn_next_definition(name) && !pdn_only_definition(name))
+		__atomic_store_n(&pdn_linked_real[call], NULL, __ATOMIC_RELAXED);
+}
+
+void pdn_forget_real_functions(void)
+{
+	for (int call = 0; call < PDN_CALLS; call++) {
+		__atomic_store_n(&pdn_linked_real[call], NULL, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_looked_up_real[call], NULL, __ATOMIC_RELAXED);
+	}
+}
+
+/* The program tries another libcuda than the one before, which has not worked, and is kept. */
+static bool is_of_another_try(const void *known, const void *found, bool works)
+{
+	return known && !(works && pdn_in_libcuda(known)) && pdn_is_a_libcuda(known) &&
+	       pdn_is_a_libcuda(found);
 }
 
 /* A third definition. A row has two wrappers, and each one stands before one definition. */
@@ -161,17 +194,42 @@ static void distrust_stranger(enum pdn_call call, const void *found)
 		     pdn_call_symbol(call));
 }
 
+/* Its calls go to it, by the second wrapper, and the cache asks the first one about all memory. */
+static void tell_of_another_driver(const void *found)
+{
+	static bool told;
+
+	if (__atomic_load_n(&told, __ATOMIC_RELAXED) || pdn_in_libcuda(found) ||
+	    !pdn_hold_libcuda() || pdn_in_libcuda(found) || !pdn_is_a_libcuda(found))
+		return;
+	pdn_log_once(&told, PDN_LOG_WARN,
+		     "the program uses a second libcuda, beside one that works: its calls go to "
+		     "it, and its memory is not registered by pindown");
+}
+
 void *pdn_hand_out(enum pdn_call call, void *found)
 {
 	const struct pdn_watched this = watched(call);
-	void *wrapper = pdn_watched_wrapper(&this, found);
+	void *wrapper, *known = __atomic_load_n(&pdn_looked_up_real[call], __ATOMIC_RELAXED);
+	bool works;
 
-	if (wrapper)
+	/* All calls come to it, so the exported wrapper serves both roads, see loader/watched.h. */
+	if (!known && !pdn_watched_real(&this) && found == pdn_only_definition(this.symbol))
+		__atomic_store_n(this.linked_real, found, __ATOMIC_RELAXED);
+	wrapper = pdn_watched_wrapper(&this, found);
+	if (wrapper) {
+		tell_of_another_driver(found);
 		return wrapper;
+	}
+	works = pdn_hold_libcuda();
+	known = __atomic_load_n(&pdn_looked_up_real[call], __ATOMIC_RELAXED);
 	/* Both are the driver's own: the wrapper calls the one that was found first. */
-	if (pdn_in_libcuda(found) &&
-	    pdn_in_libcuda(__atomic_load_n(&pdn_looked_up_real[call], __ATOMIC_RELAXED)))
+	if (pdn_in_libcuda(found) && pdn_in_libcuda(known))
 		return this.looked_up;
+	if (is_of_another_try(known, found, works)) {
+		__atomic_store_n(&pdn_looked_up_real[call], found, __ATOMIC_RELAXED);
+		return this.looked_up;
+	}
 	distrust_stranger(call, found);
 	return found;
 }
@@ -189,12 +247,9 @@ static bool suits(int row, uint64_t flags)
 /* The driver's function for this name may be one that the table has under another name. */
 static int row_by_address(const void *found)
 {
-	for (int call = 0; call < PDN_CALLS; call++) {
-		void *none = NULL;
-
-		if (pdn_driver_function(&none, pdn_call_symbol((unsigned)call)) == found)
+	for (int call = 0; call < PDN_CALLS; call++)
+		if (pdn_libcuda_symbol(pdn_call_symbol((unsigned)call)) == found)
 			return call;
-	}
 	return -1;
 }
 
@@ -230,10 +285,9 @@ void pdn_newer_symbol(const char *name)
 {
 	size_t length = strcspn(name, "_");
 	int row = first_of_base(name, length);
-	void *none = NULL;
 
 	if (row >= 0 && is_about_addresses(row) && pdn_config()->enabled &&
-	    pdn_driver_function(&none, name))
+	    pdn_libcuda_symbol(name))
 		pdn_distrust(
 			"%s was looked up, which is newer than this pindown, and calls of it go "
 			"unseen",

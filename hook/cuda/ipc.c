@@ -7,13 +7,13 @@
  */
 #include <errno.h>
 
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "hook/cuda/devicemap.h"
 #include "hook/hook.h"
 #include "hook/cuda/records.h"
 
 /* By buffer id: how often the mapping is open. */
-static struct pdn_counts opened;
+static struct pdn_key_counts opened;
 
 uint64_t pdn_buffer_id(uint64_t addr)
 {

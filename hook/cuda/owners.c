@@ -36,7 +36,7 @@ struct external {
 static PDN_TABLE(struct external) externals;
 
 /* Modules that the program has come to by a function in them. The counts don't matter. */
-static struct pdn_counts found_by_function;
+static struct pdn_key_counts found_by_function;
 
 static uint64_t key_of(const void *handle)
 {

@@ -41,9 +41,8 @@ bool pdn_pool_is_known_to_keep(void *pool)
 
 /*
  * A pool's memory is gone when cuMemFreeAsync returns. Other memory, which is cuMemAlloc's, is the
- * driver's, with its buffer id, until the stream's turn. Asked before the call: the program owns
- * it.
- * The answer is zeroes where there is no memory.
+ * driver's, with its buffer id, until the stream's turn. It is asked before the call, while the
+ * program owns the memory; it answers zeroes where there is none.
  */
 uint64_t __attribute__((cold)) pdn_stays_until_turn(uint64_t addr)
 {

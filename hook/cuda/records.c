@@ -264,7 +264,7 @@ unsigned pdn_records_remove_one(struct pdn_records *table, uint64_t key, uint64_
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 
-int64_t pdn_count_change(struct pdn_counts *counts, uint64_t key, int change)
+int64_t pdn_count_change(struct pdn_key_counts *counts, uint64_t key, int change)
 {
 	struct pdn_slot *slot;
 	int64_t now = PDN_NOT_COUNTED;
@@ -279,7 +279,7 @@ int64_t pdn_count_change(struct pdn_counts *counts, uint64_t key, int change)
 	return now;
 }
 
-void pdn_count_begin(struct pdn_counts *counts, uint64_t key)
+void pdn_count_begin(struct pdn_key_counts *counts, uint64_t key)
 {
 	const struct pdn_count none = {.key = key};
 
@@ -289,7 +289,7 @@ void pdn_count_begin(struct pdn_counts *counts, uint64_t key)
 	unlock();
 }
 
-void pdn_count_end(struct pdn_counts *counts, uint64_t key)
+void pdn_count_end(struct pdn_key_counts *counts, uint64_t key)
 {
 	const struct pdn_slot *slot;
 
@@ -300,13 +300,13 @@ void pdn_count_end(struct pdn_counts *counts, uint64_t key)
 	unlock();
 }
 
-void pdn_count_set(struct pdn_counts *counts, uint64_t key, int64_t count)
+void pdn_count_set(struct pdn_key_counts *counts, uint64_t key, int64_t count)
 {
 	pdn_records_replace(&counts->table, &(struct pdn_count){.key = key, .count = count},
 			    sizeof(struct pdn_count));
 }
 
-void pdn_count_remove(struct pdn_counts *counts, uint64_t key)
+void pdn_count_remove(struct pdn_key_counts *counts, uint64_t key)
 {
 	pdn_records_remove(&counts->table, key);
 }

@@ -68,20 +68,20 @@ struct pdn_count {
 	uint64_t key;
 	int64_t count;
 };
-struct pdn_counts {
+struct pdn_key_counts {
 	struct pdn_records table;
 };
 #define PDN_NOT_COUNTED INT64_MIN
 
 /* Add `change` to the key's count and return the sum; PDN_NOT_COUNTED if the key has none. */
-int64_t pdn_count_change(struct pdn_counts *counts, uint64_t key, int change);
+int64_t pdn_count_change(struct pdn_key_counts *counts, uint64_t key, int change);
 /* The key's count begins with 0 if it has none yet. */
-void pdn_count_begin(struct pdn_counts *counts, uint64_t key);
+void pdn_count_begin(struct pdn_key_counts *counts, uint64_t key);
 /* The key's count is removed if it is 0 or less. */
-void pdn_count_end(struct pdn_counts *counts, uint64_t key);
-void pdn_count_set(struct pdn_counts *counts, uint64_t key, int64_t count);
+void pdn_count_end(struct pdn_key_counts *counts, uint64_t key);
+void pdn_count_set(struct pdn_key_counts *counts, uint64_t key, int64_t count);
 /* The key has no count from here on. */
-void pdn_count_remove(struct pdn_counts *counts, uint64_t key);
+void pdn_count_remove(struct pdn_key_counts *counts, uint64_t key);
 
 /* In a forked child: all tables are empty. */
 void pdn_records_fork_child(void);

@@ -27,7 +27,7 @@ static uint64_t __attribute__((noinline, cold)) now(void)
 FAST void fast_enters(struct call *call, enum pdn_call row, void *real, const void *caller)
 {
 	if (PDN_UNLIKELY(!real))
-		real = pdn_find_linked(row);
+		real = pdn_find_linked(row, caller);
 	call->row = row;
 	call->real = real;
 	call->caller = caller;

@@ -8,9 +8,9 @@
 
 #include "cache/base/visible.h"
 #include "hook/hook.h"
+#include "hook/loader/definition.h"
 #include "hook/loader/loaded.h"
-
-extern const char __ehdr_start; /* of this library; the linker's */
+#include "hook/loader/yield.h"
 
 static PDN_AT_LOAD unsigned
 	at_start; /* how many libraries were loaded before main, the program included */
@@ -22,6 +22,7 @@ PDN_STARTS void pdn_libraries_at_start(void)
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next)
 		count++;
 	at_start = count;
+	pdn_yield_at_load();
 }
 
 bool pdn_was_at_start(unsigned index)
@@ -38,17 +39,12 @@ static struct link_map *next_at_start(const struct link_map *map, unsigned *inde
 	return pdn_was_at_start(++*index) ? map->l_next : NULL;
 }
 
-static bool is_us(const struct link_map *map)
-{
-	return map->l_addr == (uintptr_t)&__ehdr_start;
-}
-
 PDN_STARTS bool pdn_is_first_definition(const char *name)
 {
 	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
 		struct pdn_elf elf; /* complete or not */
 
-		if (is_us(map))
+		if (pdn_is_this_library(map->l_addr))
 			return true;
 		pdn_elf_read(&elf, map->l_addr, map->l_ld);
 		if (pdn_elf_defines(&elf, name))
@@ -64,7 +60,7 @@ const char *pdn_library_before_us(const char *name, const char *other_name)
 	for (const struct link_map *map = _r_debug.r_map->l_next; map; map = map->l_next) {
 		struct pdn_elf elf; /* complete or not */
 
-		if (is_us(map))
+		if (pdn_is_this_library(map->l_addr))
 			return found;
 		pdn_elf_read(&elf, map->l_addr, map->l_ld);
 		if (!found && pdn_elf_defines(&elf, name) && pdn_elf_defines(&elf, other_name))
@@ -86,7 +82,7 @@ void *pdn_next_definition(const char *name)
 		pdn_elf_read(&elf, map->l_addr, map->l_ld);
 		if (passed_us)
 			found = pdn_elf_find(&elf, name);
-		passed_us |= is_us(map);
+		passed_us |= pdn_is_this_library(map->l_addr);
 	}
 	return found;
 }
@@ -103,7 +99,7 @@ static void find_place(struct pdn_asker *asker)
 			asker->before_us = !passed_us;
 			return;
 		}
-		passed_us |= is_us(map);
+		passed_us |= pdn_is_this_library(map->l_addr);
 	}
 }
 
@@ -126,41 +122,13 @@ bool pdn_asker_defines(const struct pdn_asker *asker, const char *name)
 	return asker->readable && pdn_elf_defines(&asker->elf, name);
 }
 
-struct search {
-	const char *name;
-	bool found;
-};
-
-/* Does this library name the one that is searched for among those that it needs? */
-static int needs(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	struct search *search = arg;
-	const ElfW(Dyn) *dynamic = NULL;
-	struct pdn_elf elf;
-
-	(void)size;
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	if (!pdn_elf_read(&elf, info->dlpi_addr, dynamic))
-		return 0;
-	for (; dynamic->d_tag != DT_NULL; dynamic++)
-		search->found |= dynamic->d_tag == DT_NEEDED &&
-				 pdn_elf_same(elf.string + dynamic->d_un.d_val, search->name);
-	return search->found;
-}
-
 /*
  * Was it opened itself, or loaded because another library needs it? Only an opened one has a search
  * list of its own.
  */
 static bool may_be_brought_along(const struct pdn_asker *asker)
 {
-	struct search search = {.name = asker->readable ? asker->elf.soname : ""};
-
-	if (*search.name)
-		pdn_each_library(needs, &search);
-	return search.found;
+	return asker->readable && *asker->elf.soname && pdn_is_needed(asker->elf.soname);
 }
 
 static struct link_map *next_of_program(const struct pdn_asker *asker, const char *name)

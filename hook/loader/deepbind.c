@@ -186,8 +186,7 @@ static void close_file(struct file *f)
 
 static bool is_wrapped(const char *name)
 {
-	return (name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z') ||
-	       !strncmp(name, "ibv_", 4) || !strncmp(name, "mlx5dv_", 7) ||
+	return (pdn_elf_is_cuda_name(name) || pdn_elf_is_verb_name(name)) ||
 	       !strcmp(name, "dlsym") || !strcmp(name, "dlvsym") || !strcmp(name, "dlopen") ||
 	       !strcmp(name, "dlmopen");
 }

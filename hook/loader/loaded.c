@@ -11,6 +11,7 @@
 #include "cache/base/safe_read.h"
 #include "cache/base/process.h"
 #include "hook/hook.h"
+#include "hook/loader/symtab.h"
 
 enum {
 	PAGE = 4096,	      /* or a part of a page, where pages are larger */
@@ -38,7 +39,7 @@ static bool is_whole(const struct link_map *map, const struct dl_phdr_info *info
 	return false;
 }
 
-static struct dl_phdr_info headers_of(const struct link_map *map)
+struct dl_phdr_info pdn_library_headers(const struct link_map *map)
 {
 	const ElfW(Ehdr) *header = (const void *)map->l_addr;
 	struct dl_phdr_info info = {.dlpi_addr = map->l_addr};
@@ -64,7 +65,7 @@ static int walk_list(pdn_look_at_library *look, void *arg)
 	int found = 0;
 
 	for (unsigned i = 0; map && i < MAX_LIBRARIES && !found; i++) {
-		struct dl_phdr_info info = headers_of(map);
+		struct dl_phdr_info info = pdn_library_headers(map);
 
 		found = look(&info, sizeof(info), arg);
 		map = map_at(map->l_next);
@@ -111,4 +112,46 @@ int pdn_each_library(pdn_look_at_library *look, void *arg)
 
 	errno = error;
 	return found;
+}
+
+/* ---- a library that the walk has come to ----------------------------------------------------- */
+
+const ElfW(Dyn) * pdn_dynamic_section(const struct dl_phdr_info *info)
+{
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			return (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	return NULL;
+}
+
+bool pdn_library_read(const struct dl_phdr_info *info, struct pdn_elf *elf)
+{
+	const ElfW(Dyn) *dynamic = pdn_dynamic_section(info);
+
+	return dynamic && pdn_elf_read(elf, info->dlpi_addr, dynamic);
+}
+
+void pdn_library_extent(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end)
+{
+	*begin = UINTPTR_MAX;
+	*end = 0;
+	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+		uintptr_t at = info->dlpi_addr + segment->p_vaddr;
+
+		if (segment->p_type != PT_LOAD)
+			continue;
+		if (at < *begin)
+			*begin = at;
+		if (at + segment->p_memsz > *end)
+			*end = at + segment->p_memsz;
+	}
+}
+
+bool pdn_is_in_library(const struct dl_phdr_info *info, const void *address)
+{
+	uintptr_t begin, end;
+
+	pdn_library_extent(info, &begin, &end);
+	return (uintptr_t)address - begin < end - begin;
 }

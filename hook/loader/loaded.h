@@ -19,6 +19,7 @@
 #include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -29,6 +30,28 @@ typedef int pdn_look_at_library(struct dl_phdr_info *info, size_t size, void *ar
  * the program headers are valid; a library that can't be validated has no headers. Keeps errno.
  */
 int pdn_each_library(pdn_look_at_library *look, void *arg);
+
+static inline ElfW(Addr) pdn_our_base(void)
+{
+	extern const char __ehdr_start; /* the linker's */
+
+	return (uintptr_t)&__ehdr_start;
+}
+
+static inline bool pdn_is_this_library(ElfW(Addr) base)
+{
+	return base == pdn_our_base();
+}
+
+/* Of a library that such a walk has come to. */
+struct pdn_elf;
+const ElfW(Dyn) * pdn_dynamic_section(const struct dl_phdr_info *info); /* NULL: it has none */
+bool pdn_library_read(const struct dl_phdr_info *info, struct pdn_elf *elf);
+bool pdn_is_in_library(const struct dl_phdr_info *info, const void *address);
+void pdn_library_extent(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end);
+
+/* The same of an entry of the loader's list; without headers if they can't be validated. */
+struct dl_phdr_info pdn_library_headers(const struct link_map *map);
 
 /* Does the loader's lock work? Not in a child that may have been forked while it was taken. */
 bool pdn_loader_lock_works(void);

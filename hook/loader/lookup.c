@@ -11,12 +11,14 @@
 
 #include "hook/loader/asker.h"
 #include "cache/base/config.h"
+#include "cache/base/lock.h"
 #include "hook/loader/deepbind.h"
 #include "hook/hook.h"
-#include "hook/loader/library.h"
+#include "hook/loader/definition.h"
 #include "cache/base/log.h"
 #include "hook/loader/patches.h"
 #include "hook/verbs/verbs.h"
+#include "hook/loader/yield.h"
 
 /* The program's arguments, which may be changed; `answer` is the result when NULL is returned. */
 struct pdn_arguments {
@@ -49,18 +51,6 @@ struct lookup {
 	const void *caller;
 	const struct pdn_loader *real;
 };
-
-/* "curl_easy_init" does not. */
-static bool looks_like_cuda(const char *name)
-{
-	return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
-}
-
-static bool looks_like_verb(const char *name)
-{
-	return (name[0] == 'i' && name[1] == 'b' && name[2] == 'v' && name[3] == '_') ||
-	       (name[0] == 'm' && name[1] == 'l' && name[2] == 'x' && name[3] == '5');
-}
 
 static bool looks_like_loader(const char *name)
 {
@@ -95,9 +85,8 @@ static void *handle_of(const struct link_map *map)
 
 /* ---- names that only we define --------------------------------------------------------------- */
 
-/* Does another library define this name, as far as we can see? `library`: the one that should. */
-static bool others_have(const struct lookup *l, const struct pdn_library *library,
-			const struct pdn_asker *asker, const void *wrapper)
+/* Does another library define this name, as far as we can see? */
+static bool others_have(const struct lookup *l, const struct pdn_asker *asker, const void *wrapper)
 {
 	const struct pdn_loader *libc = pdn_loader_of_libc();
 
@@ -106,7 +95,7 @@ static bool others_have(const struct lookup *l, const struct pdn_library *librar
 		return true;
 	pdn_loader_of_libc()->dlerror();
 	/* The caller may be in the scope of a library that was loaded with RTLD_LOCAL. */
-	return !asker->is_program && pdn_library_defines(library, l->args->name);
+	return !asker->is_program && pdn_is_defined_elsewhere(l->args->name);
 }
 
 /*
@@ -115,12 +104,12 @@ static bool others_have(const struct lookup *l, const struct pdn_library *librar
  * for another library alone. (A weak reference is bound to our export by the loader itself, which
  * can't be helped.)
  */
-static bool only_we_answer(const struct lookup *l, const struct pdn_library *library,
-			   const struct pdn_asker *asker, const void *wrapper)
+static bool only_we_answer(const struct lookup *l, const struct pdn_asker *asker,
+			   const void *wrapper)
 {
 	if (!is_pseudo(l->args->handle) && look_in(l, l->args->handle) != wrapper)
 		return false;
-	return !others_have(l, library, asker, wrapper);
+	return !others_have(l, asker, wrapper);
 }
 
 /* A handle in which the name is not defined: the caller's own library, or the C library. */
@@ -206,11 +195,12 @@ static bool answer_driver_name(const struct lookup *l, enum pdn_call call)
 		return false;
 	pdn_asker_find(&asker, l->caller);
 	pdn_libcuda_begin();
-	if (only_we_answer(l, pdn_libcuda_library(), &asker, pdn_linked_wrapper(call))) {
+	if (only_we_answer(l, &asker, pdn_linked_wrapper(call))) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (!pdn_libcuda_begin() || !pdn_hook_begin())
+	found = pdn_libcuda_begin() ? NULL : look(l, &asker);
+	if ((found && !pdn_libcuda_is(found)) || !pdn_libcuda_begin() || !pdn_hook_begin())
 		return false;
 	pdn_hold_libcuda();
 	pdn_patches_look();
@@ -233,13 +223,12 @@ static bool answer_verb(const struct lookup *l, enum pdn_verb verb)
 	void *found;
 
 	pdn_asker_find(&asker, l->caller);
-	if (only_we_answer(l, pdn_verb_library(verb), &asker, pdn_verb_wrapper[verb])) {
+	if (only_we_answer(l, &asker, pdn_verb_wrapper[verb])) {
 		look_where_it_fails(l, &asker);
 		return false;
 	}
-	if (!pdn_library_known(pdn_verb_library(verb)) || !pdn_config()->enabled)
+	if (!pdn_config()->enabled)
 		return false;
-	pdn_hold_verbs();
 	found = look(l, &asker);
 	if (!found)
 		return false;
@@ -325,12 +314,12 @@ static bool answer(const struct lookup *l)
 	bool answered = false;
 	int call;
 
-	if (looks_like_cuda(name)) {
+	if (pdn_elf_is_cuda_name(name)) {
 		call = pdn_call_by_symbol(name);
 		answered = call >= 0 && answer_driver_name(l, (enum pdn_call)call);
 		if (call < 0 && !pdn_in_libcuda(l->caller))
 			pdn_newer_symbol(name);
-	} else if (looks_like_verb(name)) {
+	} else if (pdn_elf_is_verb_name(name)) {
 		call = pdn_verb_by_symbol(name);
 		answered = call >= 0 && answer_verb(l, (enum pdn_verb)call);
 	} else if (looks_like_loader(name)) {
@@ -374,6 +363,7 @@ static void without_deepbind(intptr_t *flags, const char *file, const void *call
 static void *decide_dlopen(struct pdn_arguments *args, const void *caller,
 			   const struct pdn_loader *real)
 {
+	pdn_yield_to_opened(args);
 	without_deepbind(&args->flags, args->file, caller);
 	pdn_patches_look();
 	if (PDN_UNLIKELY(args->flags & RTLD_NODELETE))
@@ -386,6 +376,7 @@ static void *decide_dlopen(struct pdn_arguments *args, const void *caller,
 static void *decide_dlmopen(struct pdn_arguments *args, const void *caller,
 			    const struct pdn_loader *real)
 {
+	pdn_yield_to_opened(args);
 	if (args->space == LM_ID_BASE)
 		without_deepbind(&args->flags_in_space, args->file_in_space, caller);
 	pdn_stacks_loading();
@@ -406,13 +397,27 @@ DECIDE(dlvsym)
 DECIDE(dlopen)
 DECIDE(dlmopen)
 
-/* The libraries that the wrappers call must stay loaded. */
+/*
+ * The libraries that the wrappers call must stay loaded. What dlclose has unloaded is forgotten
+ * right after it, as another library may be loaded in its place; not earlier, as a destructor may
+ * still call it. So dlclose is called from here, which it does not notice.
+ */
 void *pdn_decide_dlclose(struct pdn_arguments *args, const void *caller)
 {
-	(void)args;
+	int result, error;
+
 	(void)caller;
 	pdn_hold_libcuda();
+	pdn_verbs_unloading();
 	pdn_stacks_unloading();
-	pdn_hold_verbs();
-	return (void *)pdn_loader()->dlclose;
+	result = pdn_loader()->dlclose(args->handle);
+	error = errno;
+	pdn_lock_one(PDN_LOCK_UNLOADED);
+	pdn_libcuda_unloaded();
+	pdn_verbs_unloaded();
+	pdn_unlock_one(PDN_LOCK_UNLOADED);
+	pdn_answers_forget();
+	errno = error;
+	args->answer = (void *)(intptr_t)result;
+	return NULL;
 }

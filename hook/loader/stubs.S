@@ -6,7 +6,8 @@
  * at the return address. So they are jumped to, not called, with the program's own return address.
  * Each stub saves its arguments in an array, lets C decide (lookup.c), and takes them back: C may
  * have changed them. C answers with the function to jump to, or with 0, and then the first element
- * of the array is what the program gets.
+ * of the array is what the program gets. (C calls dlclose() itself: that does not look at its
+ * caller.)
  */
 #if defined(__CET__)
 #include <cet.h>

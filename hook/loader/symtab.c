@@ -14,6 +14,24 @@ PDN_STARTS bool pdn_elf_same(const char *a, const char *b)
 	return *a == *b;
 }
 
+PDN_STARTS static bool begins_with(const char *name, const char *beginning)
+{
+	while (*beginning && *name == *beginning)
+		name++, beginning++;
+	return !*beginning;
+}
+
+/* "curl_easy_init" is none. */
+PDN_STARTS bool pdn_elf_is_cuda_name(const char *name)
+{
+	return begins_with(name, "cu") && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+PDN_STARTS bool pdn_elf_is_verb_name(const char *name)
+{
+	return begins_with(name, "ibv_") || begins_with(name, "mlx5dv_");
+}
+
 static ElfW(Addr) distance(ElfW(Addr) a, ElfW(Addr) b)
 {
 	return a < b ? b - a : a - b;
@@ -47,9 +65,8 @@ PDN_STARTS bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dy
 		case DT_GNU_HASH:
 			elf->hash = in_library(base, dynamic, dynamic->d_un.d_ptr);
 			break;
-		case DT_HASH: /* the number of buckets, and that of the symbols */
-			elf->symbols = ((const uint32_t *)in_library(base, dynamic,
-								     dynamic->d_un.d_ptr))[1];
+		case DT_HASH:
+			elf->old_hash = in_library(base, dynamic, dynamic->d_un.d_ptr);
 			break;
 		case DT_VERSYM:
 			elf->version = in_library(base, dynamic, dynamic->d_un.d_ptr);
@@ -64,13 +81,13 @@ PDN_STARTS bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dy
 			elf->symbolic |= dynamic->d_un.d_val & DF_SYMBOLIC;
 			break;
 		}
-	if (!elf->symbol || !elf->string || !elf->hash)
+	if (!elf->symbol || !elf->string || (!elf->hash && !elf->old_hash))
 		return false;
 	elf->soname = soname ? elf->string + soname : "";
 	return true;
 }
 
-static uint32_t gnu_hash(const char *name)
+PDN_STARTS uint32_t pdn_elf_hash(const char *name)
 {
 	uint32_t hash = 5381;
 
@@ -79,11 +96,12 @@ static uint32_t gnu_hash(const char *name)
 	return hash;
 }
 
-static bool is_function(const struct pdn_elf *elf, uint32_t index)
-{
-	const ElfW(Sym) *symbol = &elf->symbol[index];
+enum kind { FUNCTION, ANY_FUNCTION /* in any version */, VARIABLE };
 
-	return symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
+/* Assemblers give no type to a function that is not said to be one. */
+static bool is_variable(unsigned type)
+{
+	return type == STT_OBJECT || type == STT_COMMON;
 }
 
 /* Bit 15 of a version: not the default one. */
@@ -92,19 +110,54 @@ static bool is_default(const struct pdn_elf *elf, uint32_t index)
 	return !(elf->version && elf->version[index] & 0x8000);
 }
 
-static bool is_the(const struct pdn_elf *elf, uint32_t index, const char *name, bool any_version)
+static bool is_the(const struct pdn_elf *elf, uint32_t index, const char *name, enum kind kind)
 {
-	return is_function(elf, index) && (any_version || is_default(elf, index)) &&
-	       pdn_elf_same(elf->string + elf->symbol[index].st_name, name);
+	const ElfW(Sym) *symbol = &elf->symbol[index];
+	unsigned type = ELF64_ST_TYPE(symbol->st_info);
+
+	return symbol->st_shndx != SHN_UNDEF &&
+	       (kind == VARIABLE ? is_variable(type) : type == STT_FUNC) &&
+	       (kind == ANY_FUNCTION || is_default(elf, index)) &&
+	       pdn_elf_same(elf->string + symbol->st_name, name);
 }
 
-/* The same as find(), of a library that has DT_HASH alone. */
-static uint32_t find_in_all(const struct pdn_elf *elf, const char *name, bool any_version)
+static uint32_t old_hash_of(const char *name)
 {
-	for (uint32_t i = 1; elf->symbol && elf->string && i < elf->symbols; i++)
-		if (is_the(elf, i, name, any_version))
-			return i;
-	return 0;
+	uint32_t hash = 0;
+
+	for (; *name; name++) {
+		hash = (hash << 4) + (unsigned char)*name;
+		hash = (hash ^ (hash >> 24 & 0xf0)) & 0xfffffff;
+	}
+	return hash;
+}
+
+/*
+ * The same as find(), of a library that has DT_HASH alone: numbers of buckets and of symbols; the
+ * buckets; for each symbol the next one of its bucket.
+ */
+PDN_STARTS static uint32_t find_by_old_hash(const struct pdn_elf *elf, const char *name,
+					    enum kind kind)
+{
+	const uint32_t *table = elf->old_hash, *next;
+	uint32_t i = 0;
+
+	if (!table || !table[0] || !elf->symbol || !elf->string)
+		return 0;
+	next = &table[2] + table[0];
+	for (i = table[2 + old_hash_of(name) % table[0]]; i; i = next[i])
+		if (is_the(elf, i, name, kind))
+			break;
+	return i;
+}
+
+/* Most names are in no table, and the filter says so at once. */
+static bool may_have(const uint32_t *table, uint32_t hash)
+{
+	const uint64_t *filter = (const void *)&table[4];
+	uint64_t word = filter[hash / 64 & (table[2] - 1)];
+
+	return word >> hash % 64 & word >> (hash >> table[3]) % 64 & 1;
 }
 
 /*
@@ -112,21 +165,22 @@ static uint32_t find_in_all(const struct pdn_elf *elf, const char *name, bool an
  * the Bloom filter, its shift; the filter; the buckets; for each symbol its hash, whose lowest bit
  * marks the end of a bucket.
  */
-PDN_STARTS static uint32_t find(const struct pdn_elf *elf, const char *name, bool any_version)
+PDN_STARTS static uint32_t find(const struct pdn_elf *elf, const char *name, uint32_t wanted,
+				enum kind kind)
 {
 	const uint32_t *table = elf->hash, *bucket, *hash;
-	uint32_t wanted = gnu_hash(name), buckets, from;
+	uint32_t buckets, from;
 
 	if (!table)
-		return find_in_all(elf, name, any_version);
+		return find_by_old_hash(elf, name, kind);
 	buckets = table[0];
 	from = table[1];
-	if (!buckets)
+	if (!buckets || !may_have(table, wanted))
 		return 0;
 	bucket = &table[4] + table[2] * (sizeof(ElfW(Addr)) / sizeof(*table));
 	hash = &bucket[buckets];
 	for (uint32_t i = bucket[wanted % buckets]; i >= from; i++) {
-		if ((hash[i - from] | 1) == (wanted | 1) && is_the(elf, i, name, any_version))
+		if ((hash[i - from] | 1) == (wanted | 1) && is_the(elf, i, name, kind))
 			return i;
 		if (hash[i - from] & 1)
 			break;
@@ -134,14 +188,22 @@ PDN_STARTS static uint32_t find(const struct pdn_elf *elf, const char *name, boo
 	return 0;
 }
 
+static void *address_of(const struct pdn_elf *elf, uint32_t index)
+{
+	return index ? (void *)(elf->base + elf->symbol[index].st_value) : NULL;
+}
+
 void *pdn_elf_find(const struct pdn_elf *elf, const char *name)
 {
-	uint32_t index = find(elf, name, false);
+	return address_of(elf, find(elf, name, pdn_elf_hash(name), FUNCTION));
+}
 
-	return index ? (void *)(elf->base + elf->symbol[index].st_value) : NULL;
+PDN_STARTS void *pdn_elf_variable(const struct pdn_elf *elf, const char *name, uint32_t hash)
+{
+	return address_of(elf, find(elf, name, hash, VARIABLE));
 }
 
 PDN_STARTS bool pdn_elf_defines(const struct pdn_elf *elf, const char *name)
 {
-	return find(elf, name, true) != 0;
+	return find(elf, name, pdn_elf_hash(name), ANY_FUNCTION) != 0;
 }

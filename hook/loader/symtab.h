@@ -19,17 +19,14 @@ struct pdn_elf {
 	ElfW(Addr) base;
 	const ElfW(Sym) * symbol;
 	const char *string;
-	const uint32_t *hash; /* DT_GNU_HASH */
-	uint32_t symbols;     /* how many, by DT_HASH; 0: it has none */
+	const uint32_t *hash;	  /* DT_GNU_HASH, or NULL */
+	const uint32_t *old_hash; /* DT_HASH, which is used without the other one */
 	const ElfW(Half) * version;
 	const char *soname; /* "" when it has none */
 	bool symbolic;	    /* linked with -Bsymbolic: its calls of its own exports stay inside */
 };
 
-/*
- * False when the library lacks a table that is needed. If that is DT_GNU_HASH alone, functions are
- * found all the same, among all its symbols.
- */
+/* False when the library lacks a table that is needed. */
 bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic);
 
 /* A function that the library itself defines, in its default version; else NULL. */
@@ -37,6 +34,15 @@ void *pdn_elf_find(const struct pdn_elf *elf, const char *name);
 
 /* Does the library define a function of this name, in any version? */
 bool pdn_elf_defines(const struct pdn_elf *elf, const char *name);
+
+/* A variable of this name which the library defines; else NULL. `hash`: the name's. */
+void *pdn_elf_variable(const struct pdn_elf *elf, const char *name, uint32_t hash);
+
+uint32_t pdn_elf_hash(const char *name);
+
+/* Do the driver's functions, or the verbs, have such names? */
+bool pdn_elf_is_cuda_name(const char *name);
+bool pdn_elf_is_verb_name(const char *name);
 
 bool pdn_elf_same(const char *a, const char *b);
 

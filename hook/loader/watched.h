@@ -20,7 +20,7 @@
 
 struct pdn_watched {
 	const char *symbol;
-	/* The next definition after us, or the library's own; NULL: the library is not there. */
+	/* The next definition after us, of those that the program started with; or NULL. */
 	void *(*next)(const char *symbol);
 	void *linked, *looked_up;	      /* the wrappers */
 	void **linked_real, **looked_up_real; /* the slots that they read */

@@ -14,7 +14,7 @@
 #include <errno.h>
 
 #include "cache/base/config.h"
-#include "cache/region_dmabuf.h"
+#include "cache/dmabuf/region_dmabuf.h"
 #include "hook/hook.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
@@ -91,9 +91,9 @@ bool pdn_verbs_refuses_mapping(int error)
 }
 
 static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
-				    int *error)
+				    unsigned copy, int *error)
 {
-	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(ibv_reg_dmabuf_mr);
+	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(copy, ibv_reg_dmabuf_mr);
 	struct ibv_pd *pd = (struct ibv_pd *)(uintptr_t)key->owner;
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
 	uint64_t start = 0;
@@ -121,20 +121,20 @@ static struct ibv_mr *register_part(pindown_region *region, const struct pindown
 	return mr;
 }
 
-int pdn_verbs_deregister_real(struct ibv_mr *mr)
+int pdn_verbs_deregister_real(unsigned copy, struct ibv_mr *mr)
 {
-	pdn_ibv_dereg_mr_function *real = PDN_VERB_REAL(ibv_dereg_mr);
+	pdn_ibv_dereg_mr_function *real = PDN_VERB_REAL(copy, ibv_dereg_mr);
 
 	return real ? real(mr) : ENOSYS;
 }
 
-int pdn_verbs_deregister_made(enum pdn_maker maker, void *made)
+int pdn_verbs_deregister_made(unsigned copy, enum pdn_maker maker, void *made)
 {
 	pdn_mlx5dv_devx_umem_dereg_function *real;
 
 	if (!pdn_maker_makes_umems(maker))
-		return pdn_verbs_deregister_real(made);
-	real = PDN_VERB_REAL(mlx5dv_devx_umem_dereg);
+		return pdn_verbs_deregister_real(copy, made);
+	real = PDN_VERB_REAL(copy, mlx5dv_devx_umem_dereg);
 	return real ? real(made) : ENOSYS;
 }
 
@@ -177,16 +177,21 @@ static void free_kept(struct pdn_mr *kept)
 static int create(const struct pindown_object_request *what, void **data, void *arg)
 {
 	int saved = errno, error;
+	const bool is_exact = what->key.word[0] & PDN_KEY_EXACT;
+	const struct pdn_registration *part = what->request;
+	const struct pdn_exact *exact = what->request;
 	struct pdn_mr *kept = pdn_mr_new(PDN_MR_CACHED);
 	void *made;
 
 	(void)arg;
 	if (!kept)
 		return ENOMEM;
-	if (what->key.word[0] & PDN_KEY_EXACT) {
-		made = register_exact(what->region, what->request, kept, &error);
+	kept->copy = (uint16_t)(is_exact ? exact->copy : part->copy);
+	pdn_verbs_use(kept->copy);
+	if (is_exact) {
+		made = register_exact(what->region, exact, kept, &error);
 	} else {
-		made = register_part(what->region, &what->key, &error);
+		made = register_part(what->region, &what->key, part->copy, &error);
 		if (made)
 			pdn_mr_fill(kept, made);
 	}
@@ -209,7 +214,7 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 
 	(void)arg;
 	if (!pdn_mr_is_gone(kept))
-		error = pdn_verbs_deregister_made(kept->maker, kept->real);
+		error = pdn_verbs_deregister_made(kept->copy, kept->maker, kept->real);
 	if (error && pdn_maker_makes_umems(kept->maker)) {
 		error = pdn_umem_stick(kept);
 	} else {
@@ -340,14 +345,14 @@ static int own_error(int result)
 	return PINDOWN_CREATE_ERROR(result) ? PINDOWN_CREATE_ERROR(result) : result;
 }
 
-int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key, void *request,
-		     struct ibv_context *context, pindown_object **object)
+int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key,
+		     const void *request, struct ibv_context *context, pindown_object **object)
 {
 	int result;
 
 	do
-		result = own_error(
-			pindown_attach(our_consumer(), addr, length, 0, key, request, object));
+		result = own_error(pindown_attach(our_consumer(), addr, length, 0, key,
+						  (void *)(uintptr_t)request, object));
 	while (gets_room(result, context));
 	return result;
 }
@@ -361,8 +366,8 @@ static int attach_part(const struct pdn_registration *what, pindown_region *regi
 	if (part.first > KEY_MAX || part.count > KEY_MAX)
 		return result;
 	do
-		result = own_error(
-			pindown_attach_region(our_consumer(), region, 0, 0, 0, &key, NULL, object));
+		result = own_error(pindown_attach_region(our_consumer(), region, 0, 0, 0, &key,
+							 (void *)(uintptr_t)what, object));
 	while (gets_room(result, what->pd->context));
 	return result;
 }
@@ -425,7 +430,7 @@ static int attach(const struct pdn_registration *what, pindown_object **object)
 	if (what->iova != (uintptr_t)what->addr || pdn_verbs_any_limit())
 		return attach_carefully(what, true, object);
 	key = key_of(what, (struct part){0, 0});
-	result = pdn_verbs_attach((uintptr_t)what->addr, what->length, &key, NULL,
+	result = pdn_verbs_attach((uintptr_t)what->addr, what->length, &key, what,
 				  what->pd->context, object);
 	if (PDN_UNLIKELY(is_worth_a_part(result)))
 		result = attach_carefully(what, false, object);
@@ -453,6 +458,7 @@ static void fill(struct pdn_mr *mr, const struct pdn_registration *what, const s
 	mr->verbs.type = PDN_MR_TYPE_DMABUF;
 	mr->verbs.access = what->access;
 	mr->iova = what->iova;
+	mr->copy = (uint16_t)what->copy;
 }
 
 static bool is_for_dmabuf(const struct pdn_registration *what)
@@ -549,7 +555,7 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
 int pdn_verbs_deregister(struct pdn_mr *mr)
 {
 	static bool told;
-	uint32_t given = PDN_MR_GIVEN;
+	uint16_t given = PDN_MR_GIVEN;
 	pindown_object *object;
 	int error = 0;
 
@@ -565,7 +571,7 @@ int pdn_verbs_deregister(struct pdn_mr *mr)
 		return EINVAL;
 	}
 	if (PDN_UNLIKELY(mr->real) && !pdn_mr_is_gone(mr))
-		error = pdn_verbs_deregister_real(mr->real);
+		error = pdn_verbs_deregister_real(mr->copy, mr->real);
 	if (PDN_UNLIKELY(error)) {
 		__atomic_store_n(&mr->state, PDN_MR_GIVEN, __ATOMIC_RELEASE);
 		return error;

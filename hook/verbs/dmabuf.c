@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * ibv_reg_dmabuf_mr and mlx5dv_reg_dmabuf_mr of a dma-buf that the program, or middleware in it,
- * has exported itself. Umems share the making of exact registrations (umem.c). Where the
- * descriptor is known (cache/foreign_dmabufs.h), the registration is a consumer object of the
- * region of that memory, as one by ibv_reg_mr is: found again at the next call, and ended with its
- * memory. It covers exactly the bytes that the program named.
+ * has exported itself. Umems share the making of exact registrations (umem.c). Where the descriptor
+ * is known (cache/dmabuf/foreign_dmabufs.h), the registration is a consumer object of the region of
+ * that memory, as one by ibv_reg_mr is: found again at the next call, and ended with its memory. It
+ * covers exactly the bytes that the program named.
  *
  * It is made from the region's dma-buf, which all registrations of the region share; so the program
  * may close its descriptor at any time. A dma-buf that was exported with flags maps the memory for
@@ -16,7 +16,7 @@
 #include <errno.h>
 
 #include "cache/base/hashed.h"
-#include "cache/region_dmabuf.h"
+#include "cache/dmabuf/region_dmabuf.h"
 #include "hook/hook.h"
 #include "hook/verbs/verbs.h"
 
@@ -68,7 +68,7 @@ static bool is_in_pin(const pindown_region *region, const struct pdn_exact *exac
 
 static struct ibv_mr *register_for_mlx5(int fd, uint64_t offset, const struct pdn_exact *exact)
 {
-	pdn_mlx5dv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(mlx5dv_reg_dmabuf_mr);
+	pdn_mlx5dv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(exact->copy, mlx5dv_reg_dmabuf_mr);
 
 	return real ? real(exact->pd, offset, exact->length, exact->iova, fd, exact->access,
 			   (int)exact->flags)
@@ -86,7 +86,7 @@ static void *register_from(int fd, uint64_t offset, const struct pdn_exact *exac
 	} else if (exact->maker == PDN_BY_MLX5DV) {
 		made = register_for_mlx5(fd, offset, exact);
 	} else {
-		real = PDN_VERB_REAL(ibv_reg_dmabuf_mr);
+		real = PDN_VERB_REAL(exact->copy, ibv_reg_dmabuf_mr);
 		if (real)
 			made = real(exact->pd, offset, exact->length, exact->iova, fd,
 				    exact->access);
@@ -157,7 +157,7 @@ void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact
 						   : make(region, exact, error);
 	if (made && exact->maker != PDN_UMEM_BY_ADDRESS &&
 	    !pdn_export_is_still_there(&exact->part)) {
-		pdn_verbs_deregister_made(exact->maker, made);
+		pdn_verbs_deregister_made(exact->copy, exact->maker, made);
 		*error = ESTALE;
 		return NULL;
 	}
@@ -183,16 +183,18 @@ int pdn_verbs_attach_exact(const struct pdn_exact *exact, pindown_object **objec
 		begin = part->memory.base;
 	if (end > part->memory.end)
 		end = part->memory.end;
-	return pdn_verbs_attach(begin, end - begin, &key, (void *)(uintptr_t)exact, exact->context,
-				object);
+	return pdn_verbs_attach(begin, end - begin, &key, exact, exact->context, object);
 }
 
 struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact)
 {
 	/* libibverbs, too, puts the offset in the place of the address. */
-	const struct pdn_registration what = {exact->pd,     (void *)(uintptr_t)exact->offset,
-					      exact->length, exact->iova,
-					      exact->access, exact->caller};
+	const struct pdn_registration what = {.pd = exact->pd,
+					      .addr = (void *)(uintptr_t)exact->offset,
+					      .length = exact->length,
+					      .iova = exact->iova,
+					      .access = exact->access,
+					      .copy = exact->copy};
 	int saved = errno;
 	const struct pdn_mr *kept;
 	pindown_object *object;

@@ -167,7 +167,7 @@ struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 	 */
 	__atomic_store_n(&mr->real, NULL, __ATOMIC_RELAXED);
 	__atomic_store_n(&mr->gone, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&mr->state, state, __ATOMIC_RELEASE);
+	__atomic_store_n(&mr->state, (uint16_t)state, __ATOMIC_RELEASE);
 	return mr;
 }
 

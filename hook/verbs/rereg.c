@@ -46,7 +46,8 @@ static struct pdn_registration changed(const struct pdn_mr *given, const struct 
 					.length = given->verbs.mr.length,
 					.iova = given->iova,
 					.access = given->verbs.access,
-					.caller = change->caller};
+					.caller = change->caller,
+					.copy = given->copy};
 
 	if (change->flags & IBV_REREG_MR_CHANGE_PD)
 		what.pd = change->pd;
@@ -63,8 +64,8 @@ static struct pdn_registration changed(const struct pdn_mr *given, const struct 
 /* By libibverbs' linked functions: the program asked for a change, and looked up none of these. */
 static struct ibv_mr *register_real(const struct pdn_registration *what)
 {
-	pdn_ibv_reg_mr_function *plain = PDN_VERB_REAL(ibv_reg_mr);
-	pdn_ibv_reg_mr_iova2_function *with_iova = PDN_VERB_REAL(ibv_reg_mr_iova2);
+	pdn_ibv_reg_mr_function *plain = PDN_VERB_REAL(what->copy, ibv_reg_mr);
+	pdn_ibv_reg_mr_iova2_function *with_iova = PDN_VERB_REAL(what->copy, ibv_reg_mr_iova2);
 
 	if (what->iova == (uintptr_t)what->addr && plain)
 		return plain(what->pd, what->addr, what->length, what->access);
@@ -90,11 +91,13 @@ static struct pdn_mr *register_any(const struct pdn_registration *what)
 	made = pdn_mr_new(PDN_MR_GIVEN);
 	if (!made) {
 		error = errno;
-		pdn_verbs_deregister_real(mr);
+		pdn_verbs_deregister_real(what->copy, mr);
 		errno = error;
 		return NULL;
 	}
 	pdn_mr_fill(made, mr);
+	made->copy = (uint16_t)what->copy;
+	pdn_verbs_use(what->copy);
 	made->verbs.type = PDN_MR_TYPE_MR;
 	made->verbs.access = what->access;
 	made->iova = what->iova;
@@ -106,7 +109,7 @@ static struct pdn_mr *register_any(const struct pdn_registration *what)
 static int replace(struct pdn_mr *given, struct pdn_mr *with, const void *caller)
 {
 	pindown_object *object = given->object;
-	int error = given->real ? pdn_verbs_deregister_real(given->real) : 0;
+	int error = given->real ? pdn_verbs_deregister_real(given->copy, given->real) : 0;
 
 	if (error) {
 		pdn_verbs_deregister(with);

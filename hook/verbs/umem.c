@@ -27,7 +27,8 @@
 
 struct mlx5dv_devx_umem *pdn_umem_make(int fd, uint64_t offset, const struct pdn_exact *exact)
 {
-	pdn_mlx5dv_devx_umem_reg_ex_function *real = PDN_VERB_REAL(mlx5dv_devx_umem_reg_ex);
+	pdn_mlx5dv_devx_umem_reg_ex_function *real =
+		PDN_VERB_REAL(exact->copy, mlx5dv_devx_umem_reg_ex);
 	struct mlx5dv_devx_umem_in in = {
 		.addr = (void *)(uintptr_t)offset,
 		.size = exact->length,
@@ -61,6 +62,7 @@ static bool fill(struct pdn_mr *mr, pindown_object *object, const struct pdn_exa
 	const struct pdn_mr *kept = pindown_object_data(object);
 
 	pdn_mr_set_object(mr, object);
+	mr->copy = (uint16_t)exact->copy;
 	if (!kept || !pdn_verbs_is_as_asked(kept, exact))
 		return false;
 	pdn_mr_fill(mr, &(struct ibv_mr){.context = exact->context});
@@ -124,7 +126,7 @@ static pid_t stuck_in;
 static uint32_t looks;
 
 /* Of several threads that try at the same time, one takes the record. */
-static bool take(struct pdn_mr *mr, uint32_t state)
+static bool take(struct pdn_mr *mr, uint16_t state)
 {
 	/*
 	 * Acquire pairs with the store in pdn_umem_stick(), or for PDN_MR_GIVEN with the release in
@@ -168,8 +170,9 @@ int pdn_umem_stick(struct pdn_mr *kept)
 	__atomic_store_n(&stuck_in, getpid(), __ATOMIC_RELAXED);
 	do {
 		before = __atomic_load_n(&looks, __ATOMIC_SEQ_CST);
-		error = pdn_mr_is_gone(kept) ? 0
-					     : pdn_verbs_deregister_made(kept->maker, kept->real);
+		error = pdn_mr_is_gone(kept)
+				? 0
+				: pdn_verbs_deregister_made(kept->copy, kept->maker, kept->real);
 		if (!error) {
 			pdn_mr_set_real(kept, NULL);
 			free_given(kept);

@@ -3,7 +3,8 @@
  * The calls of libibverbs (verbs) and of libmlx5.
  *
  *	verbs.def	the table of the calls
- *	wrap.c		the wrappers, the look-ups, the real functions
+ *	wrap.c		the wrappers, the look-ups
+ *	copies.c	the real functions, where a process has several libibverbs
  *	mr.c		the ibv_mr that a program is given for GPU memory
  *	cache.c		the network card's registrations behind them, kept in the cache
  *	dmabuf.c	the same for dma-bufs that the program has exported itself
@@ -24,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/pindown.h"
 #include "hook/verbs/abi.h"
 
@@ -49,11 +50,10 @@ static inline bool pdn_verb_is_of_mlx5(enum pdn_verb verb)
 	return verb >= PDN_VERB_mlx5dv_reg_dmabuf_mr;
 }
 
-/* The library that defines the verb, looked for now; it is not known if it is not loaded. */
-struct pdn_library;
-const struct pdn_library *pdn_verb_library(enum pdn_verb verb);
-/* In a call of the loader by the program: hold the libraries that are known. */
-void pdn_hold_verbs(void);
+/* In a call of dlclose() by the program: a copy with which we have made registrations is held. */
+void pdn_verbs_unloading(void);
+/* Behind it: what has gone is known no more. PDN_LOCK_UNLOADED held. */
+void pdn_verbs_unloaded(void);
 
 extern void *const pdn_verb_wrapper[PDN_VERBS]; /* exported */
 
@@ -63,9 +63,14 @@ bool pdn_verbs_on(void);
 /* The wrapper to hand out for the function that a look-up found, or `found` itself. */
 void *pdn_verb_hand_out(enum pdn_verb verb, void *found);
 
-/* The function that a program linked with libibverbs would call; NULL: there is none. */
-void *pdn_verb_real(enum pdn_verb verb);
-#define PDN_VERB_REAL(symbol) ((pdn_##symbol##_function *)pdn_verb_real(PDN_VERB_##symbol))
+#define PDN_COPIES 3 /* of libibverbs, with which we make registrations: copies.h */
+
+/* The function that a program linked with this copy would call; NULL: there is none. */
+void *pdn_verb_real(unsigned copy, enum pdn_verb verb);
+#define PDN_VERB_REAL(copy, symbol) \
+	((pdn_##symbol##_function *)pdn_verb_real(copy, PDN_VERB_##symbol))
+/* We have made a registration with it, so it is not unloaded any more. */
+void pdn_verbs_use(unsigned copy);
 
 /* ---- one registration (wrap.c) -------------------------------------------------------------- */
 
@@ -76,6 +81,7 @@ struct pdn_registration {
 	uint64_t iova;
 	int access;
 	const void *caller; /* of the verb, for the trace; NULL: unknown */
+	unsigned copy;	    /* whose protection domain it is */
 };
 
 /* ---- the ibv_mr that we make (mr.c) --------------------------------------------------------- */
@@ -123,7 +129,8 @@ struct pdn_mr {
 	pindown_object *object; /* GIVEN: the cached registration that it holds, or NULL */
 	/* FREE: the next one in a list. GIVEN: the code that registered (PDN_MR_BY), or 0. */
 	uint64_t next_or_by;
-	uint32_t state;	   /* enum pdn_mr_state */
+	uint16_t state;	   /* enum pdn_mr_state */
+	uint16_t copy;	   /* whose `real` is, or whose would be */
 	uint8_t gone;	   /* its device was closed: `real` no longer exists */
 	uint8_t was_named; /* GIVEN: memory of it has ended, and it was named */
 	bool by_dmabuf;	   /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
@@ -251,6 +258,7 @@ struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what);
  */
 struct pdn_exact {
 	enum pdn_maker maker;
+	unsigned copy; /* whose context it is */
 	struct ibv_context *context;
 	struct ibv_pd *pd; /* NULL: a umem */
 	uint64_t offset;
@@ -274,8 +282,8 @@ void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact
 bool pdn_verbs_is_as_asked(const struct pdn_mr *kept, const struct pdn_exact *exact);
 int pdn_verbs_attach_exact(const struct pdn_exact *exact, pindown_object **object);
 /* pindown_attach(); idle registrations are given up if the card has no room. */
-int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key, void *request,
-		     struct ibv_context *context, pindown_object **object);
+int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key,
+		     const void *request, struct ibv_context *context, pindown_object **object);
 /* The ibv_mr gets the keys of the object that it holds. false: that was revoked meanwhile. */
 bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what);
 
@@ -286,10 +294,10 @@ int pdn_verbs_deregister(struct pdn_mr *mr);
 void pdn_verbs_leave(const struct ibv_context *context, int why);
 
 /* libibverbs' ibv_dereg_mr, of one that libibverbs made. */
-int pdn_verbs_deregister_real(struct ibv_mr *mr);
+int pdn_verbs_deregister_real(unsigned copy, struct ibv_mr *mr);
 
 /* The same of libibverbs' region or libmlx5's umem. */
-int pdn_verbs_deregister_made(enum pdn_maker maker, void *made);
+int pdn_verbs_deregister_made(unsigned copy, enum pdn_maker maker, void *made);
 
 /* ---- umems (umem.c) ------------------------------------------------------------------------- */
 

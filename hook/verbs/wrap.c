@@ -8,102 +8,16 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <string.h>
 
 #include "cache/base/config.h"
 #include "cache/base/visible.h"
 #include "hook/cuda/devicemap.h"
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "hook/hook.h"
-#include "hook/loader/library.h"
-#include "hook/loader/watched.h"
+#include "hook/verbs/copies.h"
 #include "hook/verbs/verbs.h"
 
-static struct pdn_library libibverbs = {.soname = "libibverbs.so.1"};
-static struct pdn_library libmlx5 = {.soname = "libmlx5.so.1"};
-
-static struct pdn_library *library_of(enum pdn_verb verb)
-{
-	return pdn_verb_is_of_mlx5(verb) ? &libmlx5 : &libibverbs;
-}
-
-static const char *symbol_of(unsigned verb)
-{
-	return pdn_call_symbol(PDN_CALLS + verb);
-}
-
-/* ---- real functions -------------------------------------------------------------------------- */
-
-enum road { LINKED, LOOKED_UP, ROADS };
-
-static void *reals[ROADS][PDN_VERBS]; /* loaded relaxed: hook/loader/watched.h */
-static void *const looked_up[PDN_VERBS];
-
-const struct pdn_library *pdn_verb_library(enum pdn_verb verb)
-{
-	struct pdn_library *library = library_of(verb);
-
-	pdn_library_find_ready(library);
-	return library;
-}
-
-void pdn_hold_verbs(void)
-{
-	pdn_library_hold(&libibverbs);
-	pdn_library_hold(&libmlx5);
-}
-
-int pdn_verb_by_symbol(const char *name)
-{
-	for (int verb = 0; verb < PDN_VERBS; verb++)
-		if (!strcmp(symbol_of(verb), name))
-			return verb;
-	return -1;
-}
-
-static void *next(const char *symbol)
-{
-	return pdn_library_find(&libibverbs) ? pdn_library_next(&libibverbs, symbol) : NULL;
-}
-
-static void *next_of_mlx5(const char *symbol)
-{
-	return pdn_library_find(&libmlx5) ? pdn_library_next(&libmlx5, symbol) : NULL;
-}
-
-static struct pdn_watched watched(enum pdn_verb verb)
-{
-	return (struct pdn_watched){
-		.symbol = symbol_of(verb),
-		.next = pdn_verb_is_of_mlx5(verb) ? next_of_mlx5 : next,
-		.linked = pdn_verb_wrapper[verb],
-		.looked_up = looked_up[verb],
-		.linked_real = &reals[LINKED][verb],
-		.looked_up_real = &reals[LOOKED_UP][verb],
-	};
-}
-
-static __attribute__((noinline)) void *find_real(enum pdn_verb verb)
-{
-	const struct pdn_watched this = watched(verb);
-
-	return pdn_watched_real(&this);
-}
-
-void *pdn_verb_real(enum pdn_verb verb)
-{
-	void *real = __atomic_load_n(&reals[LINKED][verb], __ATOMIC_RELAXED);
-
-	return PDN_UNLIKELY(!real) ? find_real(verb) : real;
-}
-
-static inline void *real_on(enum road road, enum pdn_verb verb)
-{
-	return road == LINKED ? pdn_verb_real(verb)
-			      : __atomic_load_n(&reals[LOOKED_UP][verb], __ATOMIC_RELAXED);
-}
-
-#define REAL(symbol) ((pdn_##symbol##_function *)real_on(road, PDN_VERB_##symbol))
+#define REAL(symbol) ((pdn_##symbol##_function *)pdn_copy_real(to, PDN_VERB_##symbol))
 
 /* ---- GPU memory or host memory? -------------------------------------------------------------- */
 
@@ -164,10 +78,10 @@ static void trace_made(enum pdn_verb verb, const struct pdn_registration *what, 
 /* ---- making regions -------------------------------------------------------------------------- */
 
 /* The program's own call. */
-static inline struct ibv_mr *make_real(enum road road, enum pdn_verb verb,
+static inline struct ibv_mr *make_real(struct pdn_target to, enum pdn_verb verb,
 				       const struct pdn_registration *what)
 {
-	void *real = real_on(road, verb);
+	void *real = pdn_copy_real(to, verb);
 
 	if (PDN_UNLIKELY(!real)) {
 		errno = ENOSYS;
@@ -215,7 +129,7 @@ static bool can_try_again(const struct ibv_pd *pd)
 	return errno == ENOMEM && can_try_again_on(pd->context);
 }
 
-static inline struct ibv_mr *make(enum road road, enum pdn_verb verb,
+static inline struct ibv_mr *make(struct pdn_target to, enum pdn_verb verb,
 				  const struct pdn_registration *what)
 {
 	uint64_t begun = begin_trace();
@@ -226,10 +140,10 @@ static inline struct ibv_mr *make(enum road road, enum pdn_verb verb,
 	if (asked)
 		mr = pdn_verbs_register(what);
 	if (!mr)
-		mr = make_real(road, verb, what);
+		mr = make_real(to, verb, what);
 	if (PDN_UNLIKELY(!mr) && can_try_again(what->pd)) {
 		errno = error;
-		mr = make_real(road, verb, what);
+		mr = make_real(to, verb, what);
 	}
 	if (PDN_UNLIKELY(!mr) && !asked)
 		mr = try_after_all(what, error);
@@ -242,28 +156,33 @@ static inline struct ibv_mr *make(enum road road, enum pdn_verb verb,
 #define IN_WRAPPER static inline __attribute__((always_inline))
 #define CALLER	   __builtin_return_address(0)
 
-IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr(enum road road, struct ibv_pd *pd, void *addr,
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr(struct pdn_target to, struct ibv_pd *pd, void *addr,
 					    size_t length, int access)
 {
-	struct pdn_registration what = {pd, addr, length, (uintptr_t)addr, access, CALLER};
+	struct pdn_registration what = {
+		pd, addr, length, (uintptr_t)addr, access, CALLER, pdn_copy_number(to.copy)};
 
-	return make(road, PDN_VERB_ibv_reg_mr, &what);
+	return make(to, PDN_VERB_ibv_reg_mr, &what);
 }
 
-IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova(enum road road, struct ibv_pd *pd, void *addr,
-						 size_t length, uint64_t iova, int access)
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova(struct pdn_target to, struct ibv_pd *pd,
+						 void *addr, size_t length, uint64_t iova,
+						 int access)
 {
-	struct pdn_registration what = {pd, addr, length, iova, access, CALLER};
+	struct pdn_registration what = {
+		pd, addr, length, iova, access, CALLER, pdn_copy_number(to.copy)};
 
-	return make(road, PDN_VERB_ibv_reg_mr_iova, &what);
+	return make(to, PDN_VERB_ibv_reg_mr_iova, &what);
 }
 
-IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova2(enum road road, struct ibv_pd *pd, void *addr,
-						  size_t length, uint64_t iova, unsigned access)
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_iova2(struct pdn_target to, struct ibv_pd *pd,
+						  void *addr, size_t length, uint64_t iova,
+						  unsigned access)
 {
-	struct pdn_registration what = {pd, addr, length, iova, (int)access, CALLER};
+	struct pdn_registration what = {
+		pd, addr, length, iova, (int)access, CALLER, pdn_copy_number(to.copy)};
 
-	return make(road, PDN_VERB_ibv_reg_mr_iova2, &what);
+	return make(to, PDN_VERB_ibv_reg_mr_iova2, &what);
 }
 
 /* ---- regions of dma-bufs --------------------------------------------------------------------- */
@@ -299,9 +218,9 @@ static struct ibv_mr *call_real(void *real, const struct making *making)
 }
 
 /* As the library does it. What it imports is noted for the report. */
-static struct ibv_mr *make_as_asked(enum road road, const struct making *making)
+static struct ibv_mr *make_as_asked(struct pdn_target to, const struct making *making)
 {
-	void *real = real_on(road, making->verb);
+	void *real = pdn_copy_real(to, making->verb);
 	struct ibv_mr *mr = NULL;
 
 	if (real)
@@ -321,20 +240,22 @@ static struct ibv_mr *make_from_cache(struct making *making)
 	return making->by_address ? pdn_verbs_register(&making->what) : NULL;
 }
 
-static __attribute__((noinline)) struct ibv_mr *make_by_any(enum road road, struct making *making)
+static __attribute__((noinline)) struct ibv_mr *make_by_any(struct pdn_target to,
+							    struct making *making)
 {
 	uint64_t begun = begin_trace();
 	struct ibv_mr *mr = NULL;
 	bool asked = making->by_address ? may_be_gpu_memory(making->what.addr) : pdn_verbs_on();
 	int error = errno;
 
+	making->what.copy = making->exact.copy = pdn_copy_number(to.copy);
 	if (asked)
 		mr = make_from_cache(making);
 	if (!mr)
-		mr = make_as_asked(road, making);
+		mr = make_as_asked(to, making);
 	if (!mr && can_try_again(making->what.pd)) {
 		errno = error;
-		mr = make_as_asked(road, making);
+		mr = make_as_asked(to, making);
 	}
 	if (!mr && making->by_address && !asked)
 		mr = try_after_all(&making->what, error);
@@ -344,7 +265,7 @@ static __attribute__((noinline)) struct ibv_mr *make_by_any(enum road road, stru
 }
 
 /* The trace has the iova in the place of the address. */
-IN_WRAPPER struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_dmabuf_mr(struct pdn_target to, struct ibv_pd *pd,
 						   uint64_t offset, size_t length, uint64_t iova,
 						   int fd, int access)
 {
@@ -363,10 +284,10 @@ IN_WRAPPER struct ibv_mr *caught_ibv_reg_dmabuf_mr(enum road road, struct ibv_pd
 		.by_dmabuf = true,
 	};
 
-	return make_by_any(road, &making);
+	return make_by_any(to, &making);
 }
 
-IN_WRAPPER struct ibv_mr *caught_mlx5dv_reg_dmabuf_mr(enum road road, struct ibv_pd *pd,
+IN_WRAPPER struct ibv_mr *caught_mlx5dv_reg_dmabuf_mr(struct pdn_target to, struct ibv_pd *pd,
 						      uint64_t offset, size_t length, uint64_t iova,
 						      int fd, int access, int mlx5_access)
 {
@@ -387,7 +308,7 @@ IN_WRAPPER struct ibv_mr *caught_mlx5dv_reg_dmabuf_mr(enum road road, struct ibv
 		.by_dmabuf = true,
 	};
 
-	return make_by_any(road, &making);
+	return make_by_any(to, &making);
 }
 
 /*
@@ -395,7 +316,7 @@ IN_WRAPPER struct ibv_mr *caught_mlx5dv_reg_dmabuf_mr(enum road road, struct ibv
  * libibverbs, or with members of a later version is libibverbs' own business, and so is a call
  * that it refuses. It wants an iova with a dma-buf.
  */
-static PDN_RARE struct ibv_mr *make_by_attr(enum road road, struct ibv_pd *pd,
+static PDN_RARE struct ibv_mr *make_by_attr(struct pdn_target to, struct ibv_pd *pd,
 					    struct ibv_mr_init_attr *attr, const void *caller)
 {
 	const uint64_t by_fd = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET,
@@ -415,7 +336,7 @@ static PDN_RARE struct ibv_mr *make_by_attr(enum road road, struct ibv_pd *pd,
 		making.what.addr = attr->addr;
 	making.what.iova = mask & iova ? attr->iova : (uintptr_t)making.what.addr;
 	if (!making.by_dmabuf)
-		return make_by_any(road, &making);
+		return make_by_any(to, &making);
 	making.exact.fd = attr->fd;
 	making.what.addr = (void *)(uintptr_t)making.what.iova;
 	/* Without a protection domain, pdn_verbs_register_dmabuf() leaves it to libibverbs. */
@@ -426,22 +347,22 @@ static PDN_RARE struct ibv_mr *make_by_attr(enum road road, struct ibv_pd *pd,
 		making.exact.iova = attr->iova;
 		making.exact.access = attr->access;
 	}
-	return make_by_any(road, &making);
+	return make_by_any(to, &making);
 }
 
-IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_ex(enum road road, struct ibv_pd *pd,
+IN_WRAPPER struct ibv_mr *caught_ibv_reg_mr_ex(struct pdn_target to, struct ibv_pd *pd,
 					       struct ibv_mr_init_attr *attr)
 {
-	return make_by_attr(road, pd, attr, CALLER);
+	return make_by_attr(to, pd, attr, CALLER);
 }
 
 /* ---- umems ----------------------------------------------------------------------------------- */
 
-static struct mlx5dv_devx_umem *make_umem_as_asked(enum road road, enum pdn_verb verb,
+static struct mlx5dv_devx_umem *make_umem_as_asked(struct pdn_target to, enum pdn_verb verb,
 						   struct ibv_context *context,
 						   struct mlx5dv_devx_umem_in *in)
 {
-	void *real = real_on(road, verb);
+	void *real = pdn_copy_real(to, verb);
 
 	if (!real) {
 		errno = ENOSYS;
@@ -478,7 +399,7 @@ static bool may_be_gpu_umem(const struct mlx5dv_devx_umem_in *in, bool refused)
 		       : may_be_gpu_memory(in->addr);
 }
 
-static PDN_RARE struct mlx5dv_devx_umem *make_umem(enum road road, enum pdn_verb verb,
+static PDN_RARE struct mlx5dv_devx_umem *make_umem(struct pdn_target to, enum pdn_verb verb,
 						   struct ibv_context *context,
 						   struct mlx5dv_devx_umem_in *in,
 						   const void *caller)
@@ -489,13 +410,14 @@ static PDN_RARE struct mlx5dv_devx_umem *make_umem(enum road road, enum pdn_verb
 	uint64_t begun = begin_trace();
 	int error = errno;
 
+	exact.copy = pdn_copy_number(to.copy);
 	if (asked)
 		umem = pdn_verbs_register_umem(&exact);
 	if (!umem) {
-		umem = make_umem_as_asked(road, verb, context, in);
+		umem = make_umem_as_asked(to, verb, context, in);
 		if (!umem && errno == ENOMEM && can_try_again_on(context)) {
 			errno = error;
-			umem = make_umem_as_asked(road, verb, context, in);
+			umem = make_umem_as_asked(to, verb, context, in);
 		}
 		if (umem && exact.maker == PDN_UMEM_BY_DMABUF)
 			pdn_export_imported(exact.fd, umem, caller);
@@ -515,7 +437,7 @@ static PDN_RARE struct mlx5dv_devx_umem *make_umem(enum road road, enum pdn_verb
 
 #define ALL_PAGE_SIZES (UINT64_MAX & ~4095ull) /* the card's, as libmlx5 passes them */
 
-IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg(enum road road,
+IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg(struct pdn_target to,
 								struct ibv_context *context,
 								void *addr, size_t size,
 								uint32_t access)
@@ -523,17 +445,18 @@ IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg(enum road road,
 	struct mlx5dv_devx_umem_in in = {
 		.addr = addr, .size = size, .access = access, .pgsz_bitmap = ALL_PAGE_SIZES};
 
-	return make_umem(road, PDN_VERB_mlx5dv_devx_umem_reg, context, &in, CALLER);
+	return make_umem(to, PDN_VERB_mlx5dv_devx_umem_reg, context, &in, CALLER);
 }
 
-IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg_ex(enum road road,
+IN_WRAPPER struct mlx5dv_devx_umem *caught_mlx5dv_devx_umem_reg_ex(struct pdn_target to,
 								   struct ibv_context *context,
 								   struct mlx5dv_devx_umem_in *in)
 {
-	return make_umem(road, PDN_VERB_mlx5dv_devx_umem_reg_ex, context, in, CALLER);
+	return make_umem(to, PDN_VERB_mlx5dv_devx_umem_reg_ex, context, in, CALLER);
 }
 
-static PDN_RARE int caught_mlx5dv_devx_umem_dereg(enum road road, struct mlx5dv_devx_umem *umem)
+static PDN_RARE int caught_mlx5dv_devx_umem_dereg(struct pdn_target to,
+						  struct mlx5dv_devx_umem *umem)
 {
 	pdn_mlx5dv_devx_umem_dereg_function *real;
 	struct pdn_mr *record = pdn_umem_record(umem);
@@ -569,15 +492,15 @@ static PDN_RARE int change_region(struct ibv_mr *mr, const struct pdn_change *ch
 	return result;
 }
 
-IN_WRAPPER int caught_ibv_rereg_mr(enum road road, struct ibv_mr *mr, int flags, struct ibv_pd *pd,
-				   void *addr, size_t length, int access)
+IN_WRAPPER int caught_ibv_rereg_mr(struct pdn_target to, struct ibv_mr *mr, int flags,
+				   struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	struct pdn_change change = {flags, pd, addr, length, access, REAL(ibv_rereg_mr), CALLER};
 
 	return change_region(mr, &change);
 }
 
-static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
+static inline int caught_ibv_dereg_mr(struct pdn_target to, struct ibv_mr *mr)
 {
 	pdn_ibv_dereg_mr_function *real;
 	uint64_t begun = begin_trace(), addr = 0, length = 0, extra = 0;
@@ -605,7 +528,7 @@ static inline int caught_ibv_dereg_mr(enum road road, struct ibv_mr *mr)
 }
 
 /* For regions made with ibv_import_mr, which libibverbs makes; one that we made is deregistered. */
-static PDN_RARE void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
+static PDN_RARE void caught_ibv_unimport_mr(struct pdn_target to, struct ibv_mr *mr)
 {
 	pdn_ibv_unimport_mr_function *real = REAL(ibv_unimport_mr);
 
@@ -615,7 +538,7 @@ static PDN_RARE void caught_ibv_unimport_mr(enum road road, struct ibv_mr *mr)
 		real(mr);
 }
 
-static PDN_RARE int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
+static PDN_RARE int caught_ibv_dealloc_pd(struct pdn_target to, struct ibv_pd *pd)
 {
 	pdn_ibv_dealloc_pd_function *real = REAL(ibv_dealloc_pd);
 	uint64_t begun = begin_trace();
@@ -628,7 +551,7 @@ static PDN_RARE int caught_ibv_dealloc_pd(enum road road, struct ibv_pd *pd)
 	return error;
 }
 
-static PDN_RARE void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
+static PDN_RARE void caught_ibv_unimport_pd(struct pdn_target to, struct ibv_pd *pd)
 {
 	pdn_ibv_unimport_pd_function *real = REAL(ibv_unimport_pd);
 
@@ -637,7 +560,7 @@ static PDN_RARE void caught_ibv_unimport_pd(enum road road, struct ibv_pd *pd)
 		real(pd);
 }
 
-static PDN_RARE int caught_ibv_close_device(enum road road, struct ibv_context *context)
+static PDN_RARE int caught_ibv_close_device(struct pdn_target to, struct ibv_context *context)
 {
 	pdn_ibv_close_device_function *real = REAL(ibv_close_device);
 	uint64_t begun = begin_trace();
@@ -652,20 +575,27 @@ static PDN_RARE int caught_ibv_close_device(enum road road, struct ibv_context *
 	return result;
 }
 
-/* ---- the two roads --------------------------------------------------------------------------- */
+/* ---- the roads ------------------------------------------------------------------------------- */
 
-/* linked_*: the address of our export, whatever definition the loader binds its name to. */
-#define X(symbol, version, result, params, args)                               \
-	PDN_EXPORT result symbol params                                        \
-	{                                                                      \
-		return caught_##symbol(LINKED, PDN_LIST args);                 \
-	}                                                                      \
-	static typeof(symbol) linked_##symbol __attribute__((alias(#symbol))); \
-                                                                               \
-	static result looked_up_##symbol params                                \
-	{                                                                      \
-		return caught_##symbol(LOOKED_UP, PDN_LIST args);              \
-	}
+/*
+ * linked_*: the address of our export, whatever definition the loader binds its name to. A region
+ * that we made is not for another copy of the library either, whoever ends it.
+ */
+#define FIRST(first, ...) first
+#define X(symbol, version, result, params, args)                                        \
+	PDN_EXPORT result symbol params                                                 \
+	{                                                                               \
+		void *other = pdn_copy_beside(PDN_VERB_##symbol, CALLER);               \
+		struct pdn_target to = {pdn_copies, PDN_LINKED};                        \
+                                                                                        \
+		if (PDN_UNLIKELY(other) && !pdn_mr_is_ours((const void *)FIRST args)) { \
+			to.copy = pdn_copy_with(PDN_VERB_##symbol, other);              \
+			if (!to.copy)                                                   \
+				return ((pdn_##symbol##_function *)other)args;          \
+		}                                                                       \
+		return caught_##symbol(to, PDN_LIST args);                              \
+	}                                                                               \
+	static typeof(symbol) linked_##symbol __attribute__((alias(#symbol)));
 #include "hook/verbs/verbs.def"
 #undef X
 
@@ -675,21 +605,29 @@ void *const pdn_verb_wrapper[PDN_VERBS] = {
 #undef X
 };
 
-static void *const looked_up[PDN_VERBS] = {
-#define X(symbol, ...) looked_up_##symbol,
+/* A look-up's answers, of each copy. */
+#define LOOKED_UP_IN(number, symbol, result, params, args)                                      \
+	static result looked_up_##number##_##symbol params                                      \
+	{                                                                                       \
+		return caught_##symbol((struct pdn_target){&pdn_copies[number], PDN_LOOKED_UP}, \
+				       PDN_LIST args);                                          \
+	}
+#define X(symbol, version, result, params, args)      \
+	LOOKED_UP_IN(0, symbol, result, params, args) \
+	LOOKED_UP_IN(1, symbol, result, params, args) \
+	LOOKED_UP_IN(2, symbol, result, params, args)
+#include "hook/verbs/verbs.def"
+#undef X
+
+static void *const looked_up[][PDN_COPIES] = {
+#define X(symbol, ...) {looked_up_0_##symbol, looked_up_1_##symbol, looked_up_2_##symbol},
 #include "hook/verbs/verbs.def"
 #undef X
 };
 
 void *pdn_verb_hand_out(enum pdn_verb verb, void *found)
 {
-	const struct pdn_library *library = library_of(verb);
-	const struct pdn_watched this = watched(verb);
-	void *wrapper;
+	struct pdn_copy *copy = pdn_copy_looked_up(verb, found);
 
-	if (!pdn_library_has(library, found) ||
-	    found != pdn_elf_find(&library->elf, symbol_of(verb)))
-		return found; /* a wrapper, of another version, or of another library */
-	wrapper = pdn_watched_wrapper(&this, found);
-	return wrapper ? wrapper : found;
+	return copy ? looked_up[verb][pdn_copy_number(copy)] : found;
 }

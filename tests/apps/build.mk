@@ -181,10 +181,52 @@ apps_built += $(apps_bin)/overlap
 $(apps_bin)/overlap: $(apps_obj)/overlap.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 
+# Opens one libcuda after another: check-tries.
+apps_built += $(apps_bin)/tries $(apps_bin)/stub-34/libcuda.so.1 $(apps_bin)/stub-803/libcuda.so.1
+apps_built += $(apps_bin)/forwards.so
+$(apps_bin)/forwards.so: tests/apps/forwards.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(INCLUDE) -fvisibility=default -shared $< -o $@ $(ALL_LDFLAGS) -ldl
+$(apps_bin)/tries: $(apps_obj)/tries.c.o
+	$(apps_link) $^ -o $@ $(ALL_LDFLAGS) -ldl
+$(apps_bin)/stub-%/libcuda.so.1: tests/apps/stub.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fvisibility=default -DRESULT=$* -shared -Wl,-soname,$(@F) $< -o $@ \
+		$(ALL_LDFLAGS)
+
+# Variables with the driver's names: check-variables. The program that copies them is no PIE.
+apps_variables := $(addprefix $(apps_bin)/,variables-pie variables-copy variables-now \
+	variables-open libvariables.so libvariables-use.so libvariables-late.so libopens.so \
+	plugin-noplt.so)
+apps_built += $(apps_variables)
+apps_shown = $(apps_link) -fvisibility=default $(INCLUDE)
+$(filter %.so %-pie %-copy %-now,$(filter-out %/plugin-noplt.so,$(apps_variables))): \
+	tests/apps/variables.h
+$(apps_bin)/libvariables.so: tests/apps/variables.c
+	$(apps_shown) -shared -Wl,-soname,$(@F) -Wl,-z,relro,-z,now $< -o $@ $(apps_libs)
+$(apps_bin)/libvariables-use.so: tests/apps/variables_use.c $(apps_bin)/libvariables.so
+	$(apps_shown) -shared $(filter-out %.h,$^) -o $@ $(apps_libs) $(apps_here)
+$(apps_bin)/libvariables-late.so: tests/apps/variables_use.c
+	$(apps_shown) -shared $< -o $@ $(apps_libs)
+$(apps_bin)/variables-now: apps_libs += -Wl,-z,relro,-z,now
+$(apps_bin)/variables-pie $(apps_bin)/variables-now: tests/apps/variables_use.c \
+		$(apps_bin)/libvariables.so
+	$(apps_shown) -DVARIABLES_PROGRAM -pie -fPIC $(filter-out %.h,$^) -o $@ $(apps_libs) \
+		$(apps_here)
+$(apps_bin)/variables-copy: tests/apps/variables_use.c $(apps_bin)/libvariables.so
+	$(apps_shown) -DVARIABLES_PROGRAM -no-pie -fno-pic $(filter-out %.h,$^) -o $@ \
+		$(apps_libs) $(apps_here)
+$(apps_bin)/variables-open: $(apps_obj)/variables_open.c.o
+	$(apps_link) $^ -o $@ $(apps_libs)
+$(apps_bin)/libopens.so: tests/apps/opens.c hook/loader/symtab.c
+	$(apps_shown) -shared $(filter-out %.h,$^) -o $@ $(apps_libs)
+$(apps_bin)/plugin-noplt.so: $(filter-out %/main.c.o,$(apps_noplt)) $(apps_cuda)
+	$(apps_link) -shared -Wl,-z,now $^ -o $@ $(apps_libs)
+
 CHECK_WITH += $(apps_built)
 CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader check-forked \
 	check-company check-ownlibc check-checkpointed check-regions check-registered \
-	check-capable check-tsan)
+	check-capable check-tries check-tsan check-variables)
 
 # The program of make demo and docs/investigation.md, on the software card. The document shows its
 # lines, and all callers must be on the stack.

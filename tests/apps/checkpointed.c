@@ -327,40 +327,58 @@ static unsigned filled; /* with at least this byte */
 static bool stop;
 static pthread_barrier_t start_line; /* the first pins of the process are made at once */
 
-static void *use(void *stale)
+struct user {
+	pthread_t thread;
+	unsigned uses, stale;
+};
+
+static void *use(void *user_)
 {
+	struct user *user = user_;
+
 	must(cuCtxSetCurrent(context), "cuCtxSetCurrent");
 	pthread_barrier_wait(&start_line);
 	for (unsigned i = 0; !__atomic_load_n(&stop, __ATOMIC_ACQUIRE); i++) {
 		int least = (int)__atomic_load_n(&filled, __ATOMIC_ACQUIRE);
 
 		if (byte_by_get(blocks[i % BLOCKS]) < least)
-			__atomic_fetch_add((unsigned *)stale, 1, __ATOMIC_RELAXED);
+			user->stale++;
+		__atomic_store_n(&user->uses, i + 1, __ATOMIC_RELEASE);
 	}
 	return NULL;
 }
 
+/* Until it has begun and ended a use of each block. */
+static void wait_for_uses(const struct user *user)
+{
+	unsigned begun = __atomic_load_n(&user->uses, __ATOMIC_ACQUIRE) + 1;
+
+	while (__atomic_load_n(&user->uses, __ATOMIC_ACQUIRE) < begun + BLOCKS)
+		usleep(100);
+}
+
 static void threads(void)
 {
-	pthread_t thread[THREADS];
-	unsigned stale = 0;
+	struct user users[THREADS] = {{0}};
 
 	for (unsigned b = 0; b < BLOCKS; b++)
 		blocks[b] = allocate();
 	pthread_barrier_init(&start_line, NULL, THREADS);
 	for (unsigned t = 0; t < THREADS; t++)
-		pthread_create(&thread[t], NULL, use, &stale);
+		pthread_create(&users[t].thread, NULL, use, &users[t]);
 	for (unsigned n = 1; n <= CHECKPOINTS; n++) {
 		be_checkpointed();
 		for (unsigned b = 0; b < BLOCKS; b++)
 			fill(blocks[b], (unsigned char)n);
 		__atomic_store_n(&filled, n, __ATOMIC_RELEASE);
-		usleep(20000);
+		for (unsigned t = 0; t < THREADS; t++)
+			wait_for_uses(&users[t]);
 	}
 	__atomic_store_n(&stop, true, __ATOMIC_RELEASE);
-	for (unsigned t = 0; t < THREADS; t++)
-		pthread_join(thread[t], NULL);
-	EXPECT(stale == 0);
+	for (unsigned t = 0; t < THREADS; t++) {
+		pthread_join(users[t].thread, NULL);
+		EXPECT(users[t].stale == 0);
+	}
 	PINDOWN(flush)();
 	EXPECT(sim_open_exports(device) == 0);
 }

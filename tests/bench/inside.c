@@ -10,7 +10,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 
 #include <dlfcn.h>
 

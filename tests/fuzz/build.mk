@@ -15,7 +15,7 @@ $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 # With clang's libFuzzer; an empty file where there is none. libdw's own parsing is left out, since
 # symbols come from files that no trace can forge. There is no fuzzer in a sanitizer build, since it
 # has sanitizers already.
-fuzz_code := tests/fuzz/fuzz_trace.c \
+fuzz_code := tests/fuzz/fuzz_trace.c cache/base/pthread.S \
 	$(patsubst %,cache/%.c,base/config base/log base/event base/safe_read base/system \
 		trace/rescue) \
 	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,\
@@ -46,7 +46,7 @@ fuzz_sources := $(patsubst %,tests/fuzz/%.c,fuzz targets target_doctor fuzz_trac
 	$(filter-out tools/main.c tools/system/tree.c,$(TOOLS_SRC)) \
 	$(patsubst $(B)/obj/%.o,%,$(TOOLS_SHARED))
 fuzz_objects := $(fuzz_sources:%=$(B)/obj/fuzz/%.o)
-$(B)/obj/fuzz/%.c.o: %.c
+$(B)/obj/fuzz/%.o: %
 	@mkdir -p $(@D)
 	@echo "  CC      $< (for the fuzzer)"
 	$(CC) $(fuzz_flags) $(fuzz_sanitize) -fno-sanitize-recover=undefined \

@@ -30,6 +30,11 @@ $(gpu_bin)/asked: $(B)/obj/tests/gpu/asked.c.o $(apps_cuda)
 	$(apps_link) $^ -o $@ $(apps_libs)
 CHECK_WITH += $(gpu_bin)/asked
 
+# Another process makes checkpoints; for a real GPU (tests/apps/checkpointed is for the simulated
+# one, whose dma-bufs can be read).
+$(gpu_bin)/checkpoint: $(B)/obj/tests/gpu/checkpoint.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1
+	$(apps_link) $^ -o $@ $(apps_libs)
+
 # Memory that is unmapped and mapped again under registrations.
 $(gpu_bin)/sleep: $(B)/obj/tests/gpu/sleep.c.o $(apps_cuda) $(B)/verbs/libibverbs.so.1 \
 		$(B)/libpindown.so
@@ -45,6 +50,6 @@ $(gpu_runtime): tests/gpu/runtime.cu
 		--default-stream $(if $(findstring per-thread,$@),per-thread,legacy) -o $@ $<
 
 gpu-programs: $(apps_built) $(DEMO_WITH) $(BENCH) \
-	$(addprefix $(gpu_bin)/,miss pins verbs held races asked sleep)
+	$(addprefix $(gpu_bin)/,miss pins verbs held races asked checkpoint sleep)
 gpu-runtime: $(gpu_runtime)
 .PHONY: gpu-programs gpu-runtime

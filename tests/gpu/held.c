@@ -192,16 +192,17 @@ static void *hold_and_free(void *number)
 	for (unsigned i = 0; !__atomic_load_n(&over, __ATOMIC_RELAXED); i = (i + 1) % SLOTS) {
 		size_t size = (size_t)65536 << rand_r(&seed) % 9;
 		CUdeviceptr addr = allocate(size);
+		bool registers = rand_r(&seed) % 4;
 
 		look_for_held(addr, size);
-		if (rand_r(&seed) % 4) {
+		if (registers) {
 			note_held(first + i, 0, 0);
 			dereg(&mr[i]);
 			mr[i] = reg(addr, size);
 		}
 		must(cuMemFree_v2(addr), "cuMemFree");
 		/* Behind the free: until then it is this thread's own. */
-		if (mr[i] && (CUdeviceptr)mr[i]->addr == addr)
+		if (registers)
 			note_held(first + i, addr, size);
 	}
 	for (unsigned i = 0; i < SLOTS; i++) {

@@ -52,6 +52,7 @@ static struct {
 	__typeof__(&pindown_strerror) strerror;
 	__typeof__(&pindown_region_buffer_id) buffer_id;
 	__typeof__(&pindown_region_base) base;
+	__typeof__(&pindown_region_is_live) is_live;
 	__typeof__(&pindown_driver_error) driver_error;
 } pindown;
 
@@ -111,7 +112,7 @@ static bool over;
 /* ---- one thread ----------------------------------------------------------------------------- */
 
 struct counts {
-	uint64_t turns, gets, got, busy, refused, compared, stale, failed, replaced;
+	uint64_t turns, gets, got, busy, refused, compared, wide, stale, failed, replaced;
 	uint64_t replaced_of[16];
 };
 
@@ -203,10 +204,47 @@ static bool ask_as_owner(struct slot *slot, const struct look *look, uint64_t at
 	stands = has_stood(slot, look);
 	if (stands) {
 		enters("a question of the test's own", slot);
-		*id = driver_id(at);
+		*id = driver_id(slot, at);
 	}
 	pthread_mutex_unlock(&slot->owner);
 	return stands;
+}
+
+/* The piece that has the address, as it is now. */
+static const struct slot *slot_with(uint64_t addr, struct look *look)
+{
+	for (unsigned i = 0; i < slot_count; i++) {
+		*look = look_at(&slots[i]);
+		if (look->at && addr >= look->at && addr - look->at < look->size)
+			return &slots[i];
+	}
+	return NULL;
+}
+
+static uint64_t id_in(const struct look *look, uint64_t addr)
+{
+	return look->id[(addr - look->at) / look->part];
+}
+
+/*
+ * The pin reaches over mappings beside the piece, and begins in another one. If that has stood
+ * until the region was seen to be live, it is the region's. A live region begins in some piece.
+ */
+static void compare_wide(struct player *player, const pindown_region *region)
+{
+	uint64_t base = pindown.base(region), id = pindown.buffer_id(region), was;
+	struct look look;
+	const struct slot *slot = slot_with(base, &look);
+
+	if (!pindown.is_live(region) || (slot && !has_stood(slot, &look)))
+		return;
+	player->counts.wide++;
+	was = slot ? id_in(&look, base) : 0;
+	if (id == was)
+		return;
+	player->counts.stale++;
+	say_wrong("stale: a live region at 0x%llx has buffer id %llu; the driver had %llu there",
+		  (unsigned long long)base, (unsigned long long)id, (unsigned long long)was);
 }
 
 /* Is the region the memory that the driver had there when the piece was made, and has there now? */
@@ -214,9 +252,8 @@ static void compare(struct player *player, struct slot *slot, const struct look 
 		    const pindown_region *region)
 {
 	uint64_t id = pindown.buffer_id(region), base = pindown.base(region);
-	uint64_t part = base >= look->at ? (base - look->at) / look->part : PARTS;
-	uint64_t now = part < PARTS ? look->id[part] : 0;
 	const char *kind = slot->piece.kind->name;
+	uint64_t was, now;
 
 	if (!has_stood(slot, look)) {
 		if (!had_died(look, id))
@@ -226,12 +263,20 @@ static void compare(struct player *player, struct slot *slot, const struct look 
 			  (unsigned long long)base, (unsigned long long)id);
 		return;
 	}
+	if (base < look->at) {
+		compare_wide(player, region);
+		return;
+	}
 	player->counts.compared++;
-	if (part < PARTS && id == now && (!ask_as_owner(slot, look, base, &now) || id == now))
+	was = now = id_in(look, base);
+	ask_as_owner(slot, look, base, &now);
+	if (id == was && id == now)
 		return;
 	player->counts.stale++;
-	say_wrong("stale: %s at 0x%llx: the region has buffer id %llu, the driver %llu", kind,
-		  (unsigned long long)base, (unsigned long long)id, (unsigned long long)now);
+	say_wrong("stale: %s at 0x%llx: the region at 0x%llx has buffer id %llu; the driver had "
+		  "%llu there when it was made, and has %llu now",
+		  kind, (unsigned long long)look->at, (unsigned long long)base,
+		  (unsigned long long)id, (unsigned long long)was, (unsigned long long)now);
 }
 
 static bool may_refuse(const struct slot *slot, int result)
@@ -504,6 +549,8 @@ static void print_counts(const struct counts *all, const struct pindown_stats *b
 		COUNT("refused", all->refused);
 	}
 	COUNT("compared", all->compared);
+	COUNT("wide", all->wide);
+	COUNT("forgot", driver_forgot);
 	COUNT("stale", all->stale);
 }
 
@@ -536,6 +583,7 @@ static bool find_pindown(void)
 	pindown.strerror = dlsym(RTLD_DEFAULT, "pindown_strerror");
 	pindown.buffer_id = dlsym(RTLD_DEFAULT, "pindown_region_buffer_id");
 	pindown.base = dlsym(RTLD_DEFAULT, "pindown_region_base");
+	pindown.is_live = dlsym(RTLD_DEFAULT, "pindown_region_is_live");
 	pindown.driver_error = dlsym(RTLD_DEFAULT, "pindown_driver_error");
 	return pindown.get != NULL;
 }

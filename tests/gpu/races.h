@@ -64,8 +64,12 @@ static inline uint64_t load(const uint64_t *where)
 	return __atomic_load_n(where, __ATOMIC_RELAXED);
 }
 
-/* The driver's buffer id at an address; 0: it knows none. */
-uint64_t driver_id(uint64_t at);
+/*
+ * The driver's buffer id of memory in the slot, of which the caller is the owner; 0: it knows none.
+ * It is asked again then, if the memory can be pinned, and that is counted.
+ */
+uint64_t driver_id(const struct slot *slot, uint64_t at);
+extern unsigned long driver_forgot;
 
 /* The caller is the slot's owner. Between the last two the generation is odd. */
 void slot_empty(struct slot *slot, uint64_t random);

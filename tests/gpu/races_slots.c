@@ -2,12 +2,36 @@
 /* A slot's piece of memory comes and goes, and its ids are published to all threads. */
 #include "races.h"
 
-uint64_t driver_id(uint64_t at)
-{
-	unsigned long long id = 0;
+#include "cache/pindown.h"
 
-	return cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, at) == CUDA_SUCCESS ? id
-											      : 0;
+unsigned long driver_forgot;
+
+static bool ask(uint64_t at, uint64_t *id, CUresult *result)
+{
+	unsigned long long answer = 0;
+
+	*result = cuPointerGetAttribute(&answer, CU_POINTER_ATTRIBUTE_BUFFER_ID, at);
+	*id = *result == CUDA_SUCCESS ? answer : 0;
+	return *id != 0;
+}
+
+#define MOST_QUESTIONS 1000
+
+uint64_t driver_id(const struct slot *slot, uint64_t at)
+{
+	bool is_pinnable = slot->piece.kind->refusal == PINDOWN_OK;
+	CUresult result;
+	uint64_t id;
+
+	if (ask(at, &id, &result) || !is_pinnable)
+		return id;
+	for (unsigned i = 0; i < MOST_QUESTIONS; i++) {
+		__atomic_fetch_add(&driver_forgot, 1, __ATOMIC_RELAXED);
+		if (ask(at, &id, &result))
+			return id;
+	}
+	driver(result, "cuPointerGetAttribute");
+	return 0;
 }
 
 /* The old ids have died when the driver's call has returned. Others still ask for the address. */
@@ -34,8 +58,8 @@ void slot_fill(struct slot *slot, uint64_t random)
 	store(&slot->at, piece->at);
 	store(&slot->size, piece->size);
 	store(&slot->part, piece->part ? piece->part : piece->size);
-	store(&slot->id[0], driver_id(piece->at));
-	store(&slot->id[1], piece->part ? driver_id(piece->at + piece->part) : 0);
+	store(&slot->id[0], driver_id(slot, piece->at));
+	store(&slot->id[1], piece->part ? driver_id(slot, piece->at + piece->part) : 0);
 }
 
 /* Makes the generation odd before the call; a full barrier publishes that. */

@@ -4,9 +4,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cache/index.h"
+#include "cache/hit/index.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "model.h"
 
 struct making making;

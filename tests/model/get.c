@@ -4,7 +4,7 @@
 #include <inttypes.h>
 
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "model.h"
 
 static uint64_t page_floor(uint64_t addr)

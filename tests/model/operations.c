@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
-#include "cache/evict.h"
+#include "cache/room/evict.h"
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
 #include "model.h"

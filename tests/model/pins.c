@@ -276,7 +276,7 @@ void pdn_backend_kmod_fork_child(bool is_shared)
 	(void)is_shared;
 }
 
-/* There is no device here, and nobody asks for it: see cache/quiesce.c. */
+/* There is no device here, and nobody asks for it: see cache/trust/quiesce.c. */
 struct pdn_kmod_left pdn_backend_kmod_leave(void)
 {
 	return (struct pdn_kmod_left){.fd = -1};

@@ -13,7 +13,7 @@
  *	double_unpin	memory is unpinned that is not pinned
  *	asked_in_free	the driver is asked about memory, or pins it, while it frees it
  *
- * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of probing, hold
+ * Memory order. Plain stores that other threads must see (pdn_store_unfenced() of announced, hold
  * counts and guards) go into a store buffer of the thread, first in first out, and reach memory at
  * any later time; membarrier empties the buffers of all threads one after another. A fence empties
  * the thread's own buffer, and so does taking the lock, but not with -DWEAK. Everything else is in
@@ -30,23 +30,23 @@
 #if defined(TAKEN_LATE) || defined(GIVEN_BACK_EARLY)
 #define COME_AND_GO
 #endif
-#if defined(REFUSAL_IGNORED) || defined(NO_GRACE) || defined(GRACE_AT_ONCE)
+#if defined(REFUSAL_IGNORED) || defined(NO_GRACE) || defined(GRACE_AT_ONCE) || \
+	defined(FENCE_AS_SEEN)
 #define REFUSED
 #endif
 #ifdef CHANGE_IS_NO_FENCE
 #define WEAK
-#define CHANGES
+#define FENCES
 #endif
-#if defined(NO_FENCE) || defined(FENCE_AS_SEEN) || defined(PUT_WITHOUT_FENCE) || \
-	defined(CHANGES_AT_ONCE) || defined(REFUSED)
-#define CHANGES
+#if defined(NO_FENCE) || defined(PUT_WITHOUT_FENCE) || defined(REFUSED)
+#define FENCES
 #endif
 
 /* Threads, hold counts and store buffers by number: 0 and 1 hit. */
 #define PINNER	2
 #define FREER	3
 #define THREADS 4
-#define RECORDS 2	/* 1 and 2; the index and probing have 0 for none */
+#define RECORDS 2	/* 1 and 2; the index and announced have 0 for none */
 #ifdef WEAK
 #define DEEP	6	/* capacity of a store buffer: the maximum that one thread uses */
 #else
@@ -71,23 +71,20 @@ bool ended[3];
 #define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
 
 /*
- * The side that pays for the order of stores and loads, see cache/base/barrier.h. CHANGES: it may
- * change at any time. REFUSED: membarrier may be refused at any time, in one thread and not in
- * another.
+ * The side that pays for the order of stores and loads, see cache/base/barrier.h. FENCES: there may
+ * be no membarrier. REFUSED: it may be refused at any time, in one thread and not in another.
  */
 #define MEMBARRIER 0
-#define CHANGING_TO_FENCES  1
-#define LOSING_MEMBARRIER	  2
-#define FENCE_IN_EACH_HIT 3
-#define FENCE_FOR_GOOD 4
+#define LOSING_MEMBARRIER 1
+#define FENCE_FOR_GOOD 2
 byte fence_mode;
 
 /* The cache. */
 byte index, state[RECORDS + 1], id_of[RECORDS + 1], pin_of[RECORDS + 1];
-byte unsettled, sequence;
+byte busy, sequence;
 bool lock;
 byte guard;	/* 0: none is up */
-byte probing[THREADS];	/* by record */
+byte announced[THREADS];	/* by record */
 /*
  * The records of threads (cache/base/thread_records.c): whether a thread owns it. With COME_AND_GO,
  * a thread that hits takes the lower one that is free, at any time, and gives it back when it ends;
@@ -98,7 +95,7 @@ bool taken[THREADS];
 byte place[THREADS];
 #define ALONE(p)	     (!taken[0] && !taken[1] && ((p) == PINNER || !taken[PINNER]) && \
 			      ((p) == FREER || !taken[FREER]))
-#define PASSES(which, record) (!taken[which] || probing[which] != record)
+#define PASSES(which, record) (!taken[which] || announced[which] != record)
 short hold[(RECORDS + 1) * THREADS];
 #ifdef WEAK
 short own; /* for count_holds() */
@@ -120,7 +117,7 @@ byte users;	/* hits that have begun, and regions that a pin returned, until they
 
 /* ---- store buffers ---- */
 
-#define TO_PROBING 0
+#define TO_ANNOUNCED 0
 #define TO_GUARD   9	/* any other number: the hold count of that record */
 #define TO_LOCK	   10	/* WEAK: the lock is let go */
 #define TO_FLIGHT  11	/* WEAK: a flight begins */
@@ -135,7 +132,7 @@ inline commit(p) {
 		taken[place[p]] = true;
 #endif
 		if
-		:: buffered_to[p * DEEP] == TO_PROBING -> probing[place[p]] = buffered[p * DEEP]
+		:: buffered_to[p * DEEP] == TO_ANNOUNCED -> announced[place[p]] = buffered[p * DEEP]
 		:: buffered_to[p * DEEP] == TO_GUARD -> guard = buffered[p * DEEP]
 #ifdef WEAK
 		:: buffered_to[p * DEEP] == TO_LOCK -> lock = false
@@ -186,7 +183,7 @@ end:	do
 
 /* The fence of a thread that stores late, before it loads. */
 inline fence(p) {
-#if defined(CHANGES) && !defined(NO_FENCE)
+#if defined(FENCES) && !defined(NO_FENCE)
 	if
 	:: fence_mode != MEMBARRIER -> atomic { drain(p) }
 	:: else
@@ -202,18 +199,6 @@ inline fence_as_seen(p, seen_fence_mode) {
 	:: seen_fence_mode != MEMBARRIER -> atomic { drain(p) }
 	:: else
 	fi
-}
-
-/* After many hits, the rare side may pay again. */
-inline may_change_back() {
-#ifdef CHANGES
-	if
-	:: atomic { fence_mode == FENCE_IN_EACH_HIT -> fence_mode = MEMBARRIER }
-	:: true
-	fi
-#else
-	skip
-#endif
 }
 
 inline membarrier() {
@@ -267,28 +252,12 @@ inline barrier_without_fence(p) {
 	if
 	:: ALONE(p) -> skip
 	:: else ->
-#ifdef CHANGES
+#ifdef FENCES
 	if
-	:: fence_mode >= FENCE_IN_EACH_HIT
-	:: fence_mode < FENCE_IN_EACH_HIT -> membarrier()
+	:: fence_mode == FENCE_FOR_GOOD
+	:: fence_mode != FENCE_FOR_GOOD -> membarrier()
 #ifdef REFUSED
-	:: fence_mode < FENCE_IN_EACH_HIT -> be_refused()
-#endif
-	:: atomic { fence_mode == MEMBARRIER -> fence_mode = CHANGING_TO_FENCES };
-#ifdef CHANGES_AT_ONCE
-		fence_mode = FENCE_IN_EACH_HIT;
-		membarrier()
-#else
-		membarrier();
-		atomic {
-			if
-			:: fence_mode == CHANGING_TO_FENCES -> fence_mode = FENCE_IN_EACH_HIT
-			:: else
-			fi
-		}
-#endif
-#ifdef REFUSED
-	:: atomic { fence_mode == MEMBARRIER -> fence_mode = CHANGING_TO_FENCES }; be_refused()
+	:: fence_mode != FENCE_FOR_GOOD -> be_refused()
 #endif
 	fi
 #else
@@ -360,7 +329,7 @@ inline count_holds(p, record, sum) {
 	}
 }
 
-/* cache/unpin.c, pdn_unpin(): the record is DYING, and this thread made it so. */
+/* cache/end/kept.c, unpin(): the record is DYING, and this thread made it so. */
 inline unpin_record(p, record) {
 	do_unpin(pin_of[record]);
 	atomic {
@@ -369,7 +338,7 @@ inline unpin_record(p, record) {
 		state[record] = FREE;
 		id_of[record] = 0;
 		pin_of[record] = 0;
-		unsettled--
+		busy--
 	}
 }
 
@@ -428,7 +397,7 @@ inline put(p, record, id, sum) {
 			 * the unpin
 			 */
 			dying++;
-			unsettled++;
+			busy++;
 			release_lock(p);
 			unpin_record(p, record);
 			dying--
@@ -465,28 +434,27 @@ proctype Reader(byte p) {
 	:: else ->
 #ifdef FENCE_AS_SEEN
 		seen_fence_mode = fence_mode;
-		publish(p, TO_PROBING, record);
+		publish(p, TO_ANNOUNCED, record);
 		fence_as_seen(p, seen_fence_mode);
 #else
 #ifndef NO_PROBE
-		publish(p, TO_PROBING, record);
+		publish(p, TO_ANNOUNCED, record);
 		fence(p);
 #endif
 #endif
-		may_change_back();
 		ok = state[record] == LIVE;
 		atomic {
 			if
 #ifdef HELD_LATE
-			:: ok -> publish(p, TO_PROBING, 0); publish(p, record, 1)
-			:: else -> publish(p, TO_PROBING, 0)
+			:: ok -> publish(p, TO_ANNOUNCED, 0); publish(p, record, 1)
+			:: else -> publish(p, TO_ANNOUNCED, 0)
 			fi
 #else
 			:: ok -> publish(p, record, 1)
 			:: else
 			fi;
 #ifndef NO_PROBE
-			publish(p, TO_PROBING, 0)
+			publish(p, TO_ANNOUNCED, 0)
 #endif
 #endif
 		};
@@ -537,7 +505,7 @@ proctype Pinner() {
 	:: tries == 2 -> break
 	:: else ->
 		tries++;
-		/* pdn_flight_begin(): without the lock; pdn_heavy_barrier_after_change() */
+		/* pdn_flight_begin(): without the lock */
 #ifdef WEAK
 		publish(PINNER, TO_FLIGHT, 1);
 #else
@@ -663,7 +631,7 @@ end_it:
 	fence(FREER);
 #endif
 	seen = sequence;
-#ifdef NO_UNSETTLED
+#ifdef NO_BUSY
 	if
 	:: index == 0 && sequence == seen -> goto returned
 #else
@@ -674,7 +642,7 @@ end_it:
 	:: true ->
 #endif
 		if
-		:: unsettled == 0 ->
+		:: busy == 0 ->
 			if
 			:: index == 0 ->
 				if
@@ -704,7 +672,7 @@ end_it:
 	if
 	:: record != 0 ->
 		/* pdn_victims_add() */
-		unsettled++;
+		busy++;
 		state[record] = DYING;
 		index = 0;
 		sequence = 1 - sequence;
@@ -751,7 +719,7 @@ end_it:
 			release_lock(FREER);
 			unpin_record(FREER, record)
 		:: else ->
-			unsettled--;
+			busy--;
 			release_lock(FREER)
 		fi
 	:: record != 0 && sum == 0 -> unpin_record(FREER, record)
@@ -811,9 +779,9 @@ init {
 		taken[0] = true;
 		taken[1] = true;
 #endif
-#ifdef CHANGES
+#ifdef FENCES
 		if
-		:: true -> fence_mode = FENCE_IN_EACH_HIT
+		:: true -> fence_mode = FENCE_FOR_GOOD
 		:: true
 		fi;
 #endif
@@ -847,6 +815,6 @@ init {
 		fi;
 		assert(!lost_unpin);
 		assert(!stale_hit);
-		assert(unsettled == 0 && !flight)
+		assert(busy == 0 && !flight)
 	}
 }

@@ -18,7 +18,7 @@
 #include "cache/base/config.h"
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
-#include "cache/trust.h"
+#include "cache/trust/trust.h"
 #include "model.h"
 
 /* The seconds of a round, more for a long one: a round that hangs has failed. */

@@ -105,11 +105,15 @@ struct sim_site {
 	static CUresult own_##name_ params __attribute__((alias("entry_" #name_)))
 #endif
 
+/* Exports the function entry_NAME, which is to follow, and which calls body_NAME. */
+#define SIM_DECLARE(name_, need_, params)                           \
+	static CUresult body_##name_ params;                        \
+	static CUresult entry_##name_ params __attribute__((used)); \
+	SIM_EXPORT_ENTRY(name_, params);                            \
+	SIM_SITE(name_, need_)
+
 #define SIM_ENTRY(name_, need_, params, args)                               \
-	static CUresult body_##name_ params;                                \
-	static CUresult entry_##name_ params __attribute__((used));         \
-	SIM_EXPORT_ENTRY(name_, params);                                    \
-	SIM_SITE(name_, need_);                                             \
+	SIM_DECLARE(name_, need_, params);                                  \
 	static CUresult entry_##name_ params                                \
 	{                                                                   \
 		CUresult result;                                            \
@@ -134,10 +138,7 @@ struct sim_site {
  * driver.
  */
 #define SIM_LOCKLESS_CALL(name_, params, args)                                        \
-	static CUresult body_##name_ params;                                          \
-	static CUresult entry_##name_ params __attribute__((used));                   \
-	SIM_EXPORT_ENTRY(name_, params);                                              \
-	SIM_SITE(name_, SIM_NEEDS_INIT);                                              \
+	SIM_DECLARE(name_, SIM_NEEDS_INIT, params);                                   \
 	static CUresult entry_##name_ params                                          \
 	{                                                                             \
 		CUresult result;                                                      \

@@ -50,10 +50,7 @@ void sim_touches_fork_child(void);
 
 /* As SIM_ENTRY. */
 #define SIM_TOUCHING(name_, need_, params, args, ...)                             \
-	static CUresult body_##name_ params;                                      \
-	static CUresult entry_##name_ params __attribute__((used));               \
-	SIM_EXPORT_ENTRY(name_, params);                                          \
-	SIM_SITE(name_, need_);                                                   \
+	SIM_DECLARE(name_, need_, params);                                        \
 	static CUresult entry_##name_ params                                      \
 	{                                                                         \
 		struct sim_touch touch = __VA_ARGS__;                             \

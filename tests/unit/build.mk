@@ -9,7 +9,7 @@ UNIT_CACHE := test_cache_get test_cache_trust test_cache_peers test_cache_region
 	test_cache_kmod test_cache_fallback test_cache_exports test_cache_exports_table \
 	test_cache_growth test_cache_scale test_scale_threads test_scale_holds test_scale_miss \
 	test_scale_queues test_index test_fork test_fork_threads test_refused test_limits_memory \
-	test_scale_volatile test_scale_bytes test_refusals test_cache_past
+	test_scale_volatile test_scale_bytes test_refusals test_cache_past test_kmod_process
 UNIT_EDGES := test_races_pin test_races_pins test_races_recordless
 UNIT_ASKS := test_races_asks test_races_recheck test_races_neighbours
 UNIT_RACE := $(UNIT_EDGES) $(UNIT_ASKS) test_races_growth test_races_free test_races_threads \
@@ -42,21 +42,21 @@ $(UNIT_CACHE_BIN): $(UNIT_HELPERS) $(CACHE_OBJ)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 
 # The tests play /dev/pindown themselves.
-UNIT_KMOD := $(B)/unit/test_cache_kmod $(B)/unit/test_cache_fallback
+UNIT_KMOD := $(addprefix $(B)/unit/,test_cache_kmod test_kmod_process test_cache_fallback)
 $(UNIT_KMOD) $(B)/unit/test_fork_points: $(call unit_support,fake_kmod)
 $(UNIT_KMOD): $(call unit_support,kmod_test)
 
 # They play system calls of the cache: those of /dev/pindown and of memory; or act just before its
-# membarrier, its close of a descriptor or look at one, its look for a thread, its sleep for a lock
-# or another thread, its look at the clock, or in its pauses.
-UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,races_order fork_threads scale_threads races_lock \
+# close of a descriptor or look at one, its look for a thread, its sleep for a lock or another
+# thread, its look at the clock, or in its pauses.
+UNIT_SYSCALLS := $(patsubst %,$(B)/unit/test_%,fork_threads scale_threads races_lock \
 	races_waits cache_exports_table fork_company fork_points refusals cache_past) $(UNIT_KMOD)
 UNIT_PAGES := $(patsubst %,$(B)/unit/test_pages_%,index cache_regions cache_objects fork)
 $(UNIT_SYSCALLS) $(UNIT_PAGES): ALL_LDFLAGS += -Wl,--wrap=pdn_system_call
 $(UNIT_SYSCALLS) $(UNIT_PAGES): $(call unit_support,syscalls)
 $(B)/unit/test_races_order $(B)/unit/test_races_order_objects: \
 	$(call unit_support,order_test duel refuse)
-$(B)/unit/test_refused $(B)/unit/test_scale_volatile $(B)/unit/test_scale_holds: \
+$(patsubst %,$(B)/unit/test_%,refused scale_volatile scale_holds races_stress): \
 	$(call unit_support,refuse)
 $(B)/unit/test_scale_threads $(B)/unit/test_scale_holds: $(call unit_support,crowd)
 $(patsubst %,$(B)/unit/test_cache_%,exports exports_table past): $(call unit_support,exports_test)
@@ -79,7 +79,7 @@ $(patsubst %,$(B)/unit/%,$(UNIT_CANCEL)): $(call unit_support,cancel_test)
 
 # Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
 # files of the cache that know of pages.
-PAGES_SRC := $(patsubst %,cache/%.c,base/address_space base/process base/table index_nodes)
+PAGES_SRC := $(patsubst %,cache/%.c,base/address_space base/process base/table hit/index_nodes)
 PAGES_OBJ := $(PAGES_SRC:%=$(B)/obj/pages/%.o) $(B)/obj/pages/tests/unit/support/large_pages.c.o
 CHECK_UNIT += $(UNIT_PAGES)
 

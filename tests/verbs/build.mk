@@ -71,9 +71,42 @@ $(verbs_bin)/test_verbs_mapping_pcie: $(verbs_bin)/test_verbs_mapping
 $(verbs_bin)/test_verbs_windows_keep: $(verbs_bin)/test_verbs_windows
 	@ln -f $< $@
 
-# A program on each road to libibverbs.
 verbs_app = @mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(INCLUDE)
 verbs_libs = $(ALL_LDFLAGS) -ldl -lpthread
+
+# Several copies of libibverbs in one process.
+verbs_renamed := $(verbs_bin)/libibverbs-1de1263b.so.1.14.48.0
+verbs_copies := $(addprefix $(verbs_bin)/copy-,system.so renamed.so static.so static-again.so \
+	more.so shim.so)
+$(verbs_renamed): $(recorder_src:%=$(verbs_obj)/%.c.o) tests/verbs/libibverbs.map
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,$(@F) -Wl,-Bsymbolic \
+		-Wl,--version-script=tests/verbs/libibverbs.map $(filter %.o,$^) -o $@ \
+		$(ALL_LDFLAGS) -lpthread
+copy_plugin = $(verbs_app) -shared -fvisibility=default -DCOPIES_PLUGIN tests/verbs/copies.c
+$(verbs_copies) $(verbs_bin)/copies: tests/verbs/copies.c tests/verbs/recorder.h hook/verbs/abi.h
+$(verbs_bin)/copy-system.so: $(VERBS_LIB) $(SIM)
+	$(copy_plugin) $(VERBS_LIB) $(SIM) -o $@ $(verbs_libs)
+$(verbs_bin)/copy-renamed.so: $(verbs_renamed) $(SIM)
+	$(copy_plugin) $(verbs_renamed) $(SIM) -o $@ $(verbs_libs)
+$(verbs_obj)/static/%.c.o: tests/verbs/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -DRECORDER_STATIC $(INCLUDE) -MMD -MP -c $< -o $@
+$(addprefix $(verbs_bin)/copy-,static.so static-again.so more.so): \
+		$(recorder_src:%=$(verbs_obj)/static/%.c.o) $(SIM)
+	$(copy_plugin) $(filter %.o,$^) $(SIM) -o $@ $(verbs_libs)
+# Without DT_GNU_HASH.
+$(verbs_bin)/copy-more.so: verbs_libs += -Wl,--hash-style=sysv
+$(verbs_bin)/copy-shim.so: tests/verbs/copies_shim.c $(verbs_renamed) $(SIM)
+	$(copy_plugin) '-DSHIM_OPENS="$(notdir $(verbs_renamed))"' $< $(SIM) -o $@ $(verbs_libs)
+$(verbs_bin)/copies-linked: tests/verbs/copies_linked.c $(VERBS_LIB) $(verbs_renamed) $(SIM)
+	$(verbs_app) -Wl,--no-as-needed $^ -o $@ $(verbs_libs)
+$(verbs_bin)/copies: tests/verbs/copies.c
+	$(verbs_app) $< -o $@ $(verbs_libs)
+CHECK_WITH += $(verbs_copies) $(verbs_bin)/copies $(verbs_bin)/copies-linked
+CHECK_SIM += tests/verbs/check-verbs-copies
+
+# A program on each road to libibverbs.
 verbs_deps = tests/verbs/recorder.h hook/verbs/abi.h $(VERBS_LIB) $(MLX5_LIB) $(SIM)
 mlx5_libs = $(SIM) $(VERBS_LIB) $(MLX5_LIB)
 verbs_apps := $(addprefix $(verbs_bin)/,libfinds.so finds app-linked app-noplt app-table \

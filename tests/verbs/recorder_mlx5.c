@@ -6,6 +6,12 @@
 
 #define ALL_PAGE_SIZES (UINT64_MAX & ~4095ull)
 
+/* By this libmlx5 is known. */
+EXPORT bool mlx5dv_is_supported(struct ibv_device *device)
+{
+	return device != NULL;
+}
+
 EXPORT struct ibv_mr *mlx5dv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					   uint64_t iova, int fd, int access, int mlx5_access)
 {

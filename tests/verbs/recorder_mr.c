@@ -286,7 +286,7 @@ EXPORT struct ibv_mr *recorder_reg_mr_1_1(struct ibv_pd *pd, void *addr, size_t 
 {
 	return reg_host(RECORDER_REG_MR, pd, addr, length, (uintptr_t)addr, access);
 }
-__asm__(".symver recorder_reg_mr_1_1, ibv_reg_mr@@IBVERBS_1.1");
+RECORDER_VERSION(recorder_reg_mr_1_1, ibv_reg_mr, "IBVERBS_1.1");
 
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				      int access)
@@ -490,7 +490,7 @@ EXPORT int recorder_dereg_mr_1_1(struct ibv_mr *mr)
 	recorder_unlock();
 	return recorder_end(&call, error);
 }
-__asm__(".symver recorder_dereg_mr_1_1, ibv_dereg_mr@@IBVERBS_1.1");
+RECORDER_VERSION(recorder_dereg_mr_1_1, ibv_dereg_mr, "IBVERBS_1.1");
 
 EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {

@@ -26,7 +26,7 @@ EXPORT struct recorder_mr_1_0 *recorder_reg_mr_1_0(struct recorder_pd_1_0 *pd, v
 	*mr = (struct recorder_mr_1_0){pd->context, pd, real->handle, real->lkey, real->rkey, real};
 	return mr;
 }
-__asm__(".symver recorder_reg_mr_1_0, ibv_reg_mr@IBVERBS_1.0");
+RECORDER_OLD_VERSION(recorder_reg_mr_1_0, ibv_reg_mr, "IBVERBS_1.0");
 
 EXPORT int recorder_dereg_mr_1_0(struct recorder_mr_1_0 *mr)
 {
@@ -36,7 +36,7 @@ EXPORT int recorder_dereg_mr_1_0(struct recorder_mr_1_0 *mr)
 		free(mr);
 	return error;
 }
-__asm__(".symver recorder_dereg_mr_1_0, ibv_dereg_mr@IBVERBS_1.0");
+RECORDER_OLD_VERSION(recorder_dereg_mr_1_0, ibv_dereg_mr, "IBVERBS_1.0");
 
 /* ---- what the inline functions of verbs.h come to ------------------------------------------- */
 

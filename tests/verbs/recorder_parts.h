@@ -7,6 +7,18 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* The name by which programs call it, in one of rdma-core's versions. */
+#ifdef RECORDER_STATIC /* part of a plug-in, which has no versions */
+#define RECORDER_VERSION(function, name, version) \
+	__asm__(".globl " #name "\n.set " #name ", " #function)
+#define RECORDER_OLD_VERSION(function, name, version) struct recorder_no_old_version
+#else
+#define RECORDER_VERSION(function, name, version) \
+	__asm__(".symver " #function ", " #name "@@" version)
+#define RECORDER_OLD_VERSION(function, name, version) \
+	__asm__(".symver " #function ", " #name "@" version)
+#endif
+
 /*
  * A memory region as a provider has it. All regions that were ever made stay in a list, so that a
  * foreign or stale pointer is recognized. libibverbs writes `verbs` for the program and reads it

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Addresses under held registrations, PINDOWN_HELD=retire: frees in each other, and captures. */
+#include <pthread.h>
+#include <unistd.h>
+
 #include "verbs_test.h"
 
 #define SIZE MIB(4)
@@ -88,6 +91,55 @@ START_TEST(a_stream_that_is_destroyed_while_it_is_captured)
 }
 END_TEST
 
+static CUdeviceptr got;
+static bool has_returned;
+
+static void *allocate(void *arg)
+{
+	(void)arg;
+	OK(cuCtxSetCurrent(cuda));
+	OK(cuMemAlloc_v2(&got, SIZE));
+	__atomic_store_n(&has_returned, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/*
+ * It has taken no turn with the free, as nothing was retired when it began. Still it must not get
+ * the address, which the driver does not reserve here.
+ */
+START_TEST(an_allocation_that_began_before_the_first_is_retired)
+{
+	CUdeviceptr p;
+	struct ibv_mr *mr;
+	uint64_t calls;
+	pthread_t thread;
+	bool was_slow;
+
+	begin();
+	p = gpu_alloc(SIZE);
+	mr = must_register(pd, p, SIZE, ALL_ACCESS);
+	calls = sim_calls("cuMemAlloc_v2");
+	ck_assert_int_eq(sim_delay("cuMemAlloc_v2:500000"), 0);
+	/* The first two ask whether it reserves addresses at all. */
+	ck_assert_int_eq(sim_fail("cuMemAddressReserve:3-"), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, allocate, NULL), 0);
+	while (sim_calls("cuMemAlloc_v2") == calls)
+		usleep(100);
+	gpu_free(p);
+	was_slow = __atomic_load_n(&has_returned, __ATOMIC_ACQUIRE);
+	sim_no_faults();
+	pthread_join(thread, NULL);
+	ck_assert_uint_eq(stats().retired, 1);
+	ck_assert_uint_eq(stats().escapes, 0);
+	ck_assert_uint_ne(got, p);
+	/* Else the allocation was over before the free: this machine is busy. */
+	if (!was_slow)
+		ck_assert_uint_eq(sim_calls("cuMemAlloc_v2"), calls + 2);
+	must_deregister(mr);
+	gpu_free(got);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
 	Suite *suite = suite_create("verbs: addresses that are retired, rare cases");
@@ -95,5 +147,6 @@ int main(int argc, char **argv)
 
 	tcase_add_test(tc, frees_in_each_other);
 	tcase_add_test(tc, a_stream_that_is_destroyed_while_it_is_captured);
+	tcase_add_test(tc, an_allocation_that_began_before_the_first_is_retired);
 	return run_verbs_tests(argc, argv, suite);
 }

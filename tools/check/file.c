@@ -149,23 +149,14 @@ static void follow(struct checked *checked)
 
 /* ---- the verdict --------------------------------------------------------------------------- */
 
-static bool is_musl(const struct elf_file *file)
-{
-	return file->interpreter && strstr(file->interpreter, "ld-musl");
-}
-
 /* Why a preload can't reach it: the end of a sentence, or NULL. */
 static const char *why_unreachable(const struct checked *checked)
 {
 	const struct elf_file *file = checked->members[0]->file;
-	const char *why = NULL;
 
 	if (file->elf_class == ELFCLASS64 && file->machine != OUR_MACHINE)
 		return "is for another kind of processor than libpindown.so";
-	if (is_musl(file))
-		return "uses another C library (musl): libpindown.so needs glibc";
-	why = program_unreachable(checked->script ? checked->script : file->path);
-	return why;
+	return program_unreachable(checked->script ? checked->script : file->path);
 }
 
 bool is_reached(const struct checked *checked)

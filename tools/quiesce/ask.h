@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/top/format.h"
+#include "cache/show/format.h"
 #include "tools/system/processes.h"
 
 enum outcome {

@@ -125,26 +125,15 @@ static bool is_meant(uint32_t pid, const uint32_t *pids, int count)
 	return false;
 }
 
-static bool is_found(const struct processes *all, uint32_t pid)
-{
-	for (unsigned i = 0; i < all->count; i++)
-		if (all->list[i].pid == pid)
-			return true;
-	return false;
-}
-
 static int quiesce_all(const uint32_t *pids, int count)
 {
 	struct processes all = {0};
 	int status = STATUS_OK;
 
 	processes_read(&all);
-	for (int i = 0; i < count && !with_children; i++) {
-		if (is_found(&all, pids[i]))
-			continue;
-		complain("process %u is not found: " PROCESS_IS_NOT_FOUND, pids[i]);
-		status = STATUS_FOUND;
-	}
+	for (int i = 0; i < count && !with_children; i++)
+		if (!processes_have(&all, pids[i]))
+			status = STATUS_FOUND;
 	for (unsigned i = 0; i < all.count; i++)
 		if (is_meant(all.list[i].pid, pids, count) && !quiesce(&all.list[i]))
 			status = STATUS_FOUND;

@@ -336,17 +336,19 @@ static bool preload(void)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static void warn_about(const char *name)
+/* true: the library is to be preloaded, for the programs that this one starts if not for itself. */
+static bool warn_about(const char *name)
 {
 	char path[PATH_MAX];
 	const char *why;
 
 	/* Starting a program for another processor fails with a better line. */
 	if (!program_find(name, path, sizeof(path)) || program_is_foreign(path))
-		return;
+		return true;
 	why = program_unreachable(path);
 	if (why)
 		complain("%s %s; it will run without pindown", path, why);
+	return !program_ends_by_preload(path);
 }
 
 static int run(int argc, char **argv)
@@ -361,8 +363,7 @@ static int run(int argc, char **argv)
 		return STATUS_USAGE;
 	if (!check_configuration(&config))
 		return STATUS_USAGE;
-	warn_about(argv[optind]);
-	if (!preload())
+	if (warn_about(argv[optind]) && !preload())
 		return STATUS_USAGE;
 	is_traced = config.trace && config.enabled && config.log >= PDN_LOG_WARN;
 	return is_traced ? program_trace(argv + optind, config.trace)

@@ -69,6 +69,17 @@ bool processes_parse(char **texts, uint32_t *pids, unsigned count)
 	return true;
 }
 
+bool processes_have(const struct processes *all, uint32_t pid)
+{
+	for (unsigned i = 0; i < all->count; i++)
+		if (all->list[i].pid == pid)
+			return true;
+	complain("process %u is not found: it has ended, belongs to another user, does not run "
+		 "under libpindown.so, has registered no memory yet, or has PINDOWN_TOP=0",
+		 pid);
+	return false;
+}
+
 static uint64_t our_namespace(const char *link)
 {
 	struct stat status;
@@ -129,7 +140,7 @@ static bool is_sane(const struct pdn_top_page *live, uint32_t pid, uint64_t star
 
 /*
  * Copies the page. The statistics are consistent when the sequence number is even and does not
- * change during the copy. The fences: pair with the releases in the process (cache/top/page.c).
+ * change during the copy. The fences: pair with the releases in the process (cache/show/page.c).
  *
  * The segment is its owner's: one of huge pages that were never reserved raises SIGBUS where none
  * is free. So it is read by a system call only.

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "cache/top/format.h"
+#include "cache/show/format.h"
 
 struct process {
 	uint32_t pid;
@@ -36,10 +36,9 @@ struct processes {
  * keeps its former values. Removes files that killed processes have left, where permitted.
  */
 void processes_read(struct processes *all);
-/* Why a process is not among them, as the end of a sentence. */
-#define PROCESS_IS_NOT_FOUND                                                            \
-	"it has ended, belongs to another user, does not run under libpindown.so, has " \
-	"registered no memory yet, or has PINDOWN_TOP=0"
+
+/* Is it among them? false after one line that says why it may not be. */
+bool processes_have(const struct processes *all, uint32_t pid);
 
 /* The numbers in these texts; false after one line about one that is none. */
 bool processes_parse(char **texts, uint32_t *pids, unsigned count);

@@ -159,6 +159,17 @@ static bool is_pie(int fd, const ElfW(Ehdr) * elf)
 	return false;
 }
 
+static const char for_musl[] = "uses another C library (musl): libpindown.so needs glibc";
+
+static bool is_for_musl(int fd, const ElfW(Phdr) * interpreter)
+{
+	char path[PATH_MAX] = "";
+	size_t length = interpreter->p_filesz < sizeof(path) ? interpreter->p_filesz : 0;
+
+	return pread(fd, path, length, (off_t)interpreter->p_offset) > 0 &&
+	       memmem(path, length, "ld-musl", 7);
+}
+
 static const char *look_at_elf(int fd)
 {
 	ElfW(Phdr) interpreter;
@@ -171,7 +182,7 @@ static const char *look_at_elf(int fd)
 	if (elf.e_type != ET_EXEC && elf.e_type != ET_DYN)
 		return NULL;
 	if (find_header(fd, &elf, PT_INTERP, &interpreter))
-		return NULL;
+		return is_for_musl(fd, &interpreter) ? for_musl : NULL;
 	if (elf.e_type == ET_EXEC || is_pie(fd, &elf))
 		return "is statically linked: nothing can be preloaded into it";
 	return NULL;
@@ -304,4 +315,9 @@ static const char *look_at(const char *path, unsigned scripts)
 const char *program_unreachable(const char *path)
 {
 	return look_at(path, MOST_SCRIPTS);
+}
+
+bool program_ends_by_preload(const char *path)
+{
+	return look_at(path, MOST_SCRIPTS) == for_musl;
 }

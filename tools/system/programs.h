@@ -12,6 +12,8 @@ bool program_find(const char *name, char *path, size_t capacity);
 
 /* Why a preload would not reach it: the end of a sentence ("is ..."); NULL when it would. */
 const char *program_unreachable(const char *path);
+/* Would it even not start with one? musl's loader ends a program whose preload it can't bind. */
+bool program_ends_by_preload(const char *path);
 
 /* The processor that an ELF file is for, for people ("aarch64"); NULL for any other file. */
 const char *program_machine(const char *path);

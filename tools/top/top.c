@@ -489,23 +489,13 @@ static void print_json(const struct processes *all)
  * ---- the command ------------------------------------------------------------------------------
  */
 
-static bool is_there(const struct processes *all, uint32_t pid)
-{
-	for (unsigned i = 0; i < all->count; i++)
-		if (all->list[i].pid == pid)
-			return true;
-	return false;
-}
-
 static int complain_of_missing(const struct processes *all, const struct wishes *wishes)
 {
 	int status = STATUS_OK;
 
 	for (unsigned i = 0; i < wishes->pid_count; i++) {
-		if (is_there(all, wishes->pids[i]))
-			continue;
-		status = STATUS_FOUND;
-		complain("process %u is not found: " PROCESS_IS_NOT_FOUND, wishes->pids[i]);
+		if (!processes_have(all, wishes->pids[i]))
+			status = STATUS_FOUND;
 	}
 	return status;
 }

@@ -14,9 +14,9 @@
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/descriptors.h"
 #include "cache/backend/backend.h"
-#include "cache/foreign_dmabufs.h"
-#include "cache/region.h"
-#include "cache/region_dmabuf.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
+#include "cache/hit/region.h"
+#include "cache/dmabuf/region_dmabuf.h"
 
 static int dmabuf_of(pindown_region *region, uint64_t addr, uint64_t *offset)
 {

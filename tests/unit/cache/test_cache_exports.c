@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cache/foreign_table.h"
+#include "cache/dmabuf/foreign_table.h"
 #include "tests/unit/support/exports_test.h"
 
 /* ---- ranges ---- */

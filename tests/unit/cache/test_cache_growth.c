@@ -3,9 +3,9 @@
  * A region that is replaced by a wider one: how far a pin of mapped memory reaches, and what it
  * does where it can't have that. test_cache_replaced has what becomes of the replaced one.
  */
-#include "cache/get.h"
-#include "cache/region.h"
-#include "cache/trust.h"
+#include "cache/hit/get.h"
+#include "cache/hit/region.h"
+#include "cache/trust/trust.h"
 #include "tests/unit/support/growth_test.h"
 
 /* ---- how far it reaches ---- */

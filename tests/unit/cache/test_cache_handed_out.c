@@ -87,6 +87,28 @@ START_TEST(small_ones_get_another_block)
 }
 END_TEST
 
+/* There would be room for 32 768 of the smallest. */
+START_TEST(small_ones_are_not_cut_from_a_large_one)
+{
+	static const uint64_t sizes[] = {512, KIB(64), MIB(2)};
+	CUdeviceptr q[3];
+	uint64_t live;
+
+	watched(MIB(16));
+	live = sim_live_allocations();
+	for (int i = 0; i < 3; i++) {
+		q[i] = program_alloc(sizes[i]);
+		ck_assert(q[i] + sizes[i] <= p || q[i] >= p + MIB(16));
+	}
+	ck_assert_uint_eq(stats().escapes, 0);
+	ck_assert_uint_eq(sim_live_allocations(), live + 3);
+	for (int i = 0; i < 3; i++)
+		OK(program_free(q[i]));
+	pindown_detach(object);
+	is_free_again(MIB(16));
+}
+END_TEST
+
 START_TEST(the_next_such_free_reserves_it)
 {
 	struct retired other;
@@ -255,6 +277,7 @@ int main(void)
 
 	tcase_add_test(tc, an_allocation_gets_another_one);
 	tcase_add_test(tc, small_ones_get_another_block);
+	tcase_add_test(tc, small_ones_are_not_cut_from_a_large_one);
 	tcase_add_test(tc, the_next_such_free_reserves_it);
 	tcase_add_test(tc, that_is_tried_a_few_times);
 	tcase_add_test(tc, what_comes_by_another_road_has_escaped);

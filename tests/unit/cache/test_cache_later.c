@@ -4,7 +4,7 @@
  * its buffer id, until the stream's turn, of which nobody is told. What is got in between.
  */
 #define _GNU_SOURCE
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "tests/unit/support/retired_test.h"
 
 static uint64_t used_before;

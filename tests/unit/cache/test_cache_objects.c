@@ -7,7 +7,7 @@
 #include "cache/hook_events.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/trust.h"
+#include "cache/trust/trust.h"
 #include "tests/unit/support/objects_test.h"
 
 /* ---- finding ------------------------------------------------------------------------------ */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of the past (cache/past.h): a checkpoint by another process replaces all memory, and no
- * buffer id tells. The simulated driver does the whole of it (tests/apps/checkpointed.c); here it
- * happens at each edge of each call of the driver, and while other threads have stopped.
+ * Memory of the past (cache/trust/past.h): a checkpoint by another process replaces all memory, and
+ * no buffer id tells. The simulated driver does the whole of it (tests/apps/checkpointed.c); here
+ * it happens at each edge of each call of the driver, and while other threads have stopped.
  */
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 
-#include "cache/past.h"
-#include "cache/region.h"
-#include "cache/trust.h"
+#include "cache/trust/past.h"
+#include "cache/hit/region.h"
+#include "cache/trust/trust.h"
 #include "tests/unit/support/exports_test.h"
 #include "tests/unit/support/syscalls.h"
 

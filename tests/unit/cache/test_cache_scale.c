@@ -176,7 +176,7 @@ START_TEST(an_end_does_not_depend_on_the_others)
 	printf("instructions of the end of a region: %u of 10, %u of %u\n", few, many, REGIONS);
 	ck_assert_uint_lt(many, few + few / 2);
 	if (IS_AS_SHIPPED)
-		ck_assert_uint_le(few, 1450);
+		ck_assert_uint_le(few, 1800);
 }
 END_TEST
 
@@ -226,8 +226,8 @@ START_TEST(the_end_of_a_range_is_linear)
 END_TEST
 
 /*
- * Side by side, a page each: what each region adds to the end of a range. A look at the whole tree
- * for each of them, or a queue that each leaves by itself, takes more.
+ * Side by side, a page each: what each region adds to the end of a range. The driver's own close of
+ * its dma-buf takes a hundred times as long; a look at the whole tree for each of them takes more.
  */
 static void step_end_of_pages(void)
 {
@@ -252,7 +252,7 @@ START_TEST(a_region_adds_little_to_the_end_of_a_range)
 	each = (many - few) / (MANY_PAGES - FEW);
 	printf("instructions that each of many regions adds to the end of a range: %u\n", each);
 	if (IS_AS_SHIPPED)
-		ck_assert_uint_le(each, 600);
+		ck_assert_uint_le(each, 980);
 }
 END_TEST
 

@@ -10,7 +10,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
-#include "cache/trust.h"
+#include "cache/trust/trust.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 

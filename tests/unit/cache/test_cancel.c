@@ -8,8 +8,8 @@
 
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
-#include "cache/foreign_dmabufs.h"
-#include "cache/race.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
+#include "cache/end/race.h"
 #include "tests/unit/support/cancel_test.h"
 
 /* the type of cancellation: each test is run with both */

@@ -14,7 +14,7 @@
 
 #include "cache/base/stripes.h"
 #include "cache/base/thread.h"
-#include "cache/index.h"
+#include "cache/hit/index.h"
 #include "tests/unit/support/fork_test.h"
 
 static int fd_of(pindown_region *region)

@@ -15,7 +15,7 @@
 #include "cache/base/lock.h"
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/stepping.h"
@@ -297,6 +297,32 @@ START_TEST(a_child_by_clone_finds_out_by_itself)
 	reap(child);
 	pindown_put(parents_region);
 	ck_assert(is_cached(AT(0), 1));
+}
+END_TEST
+
+/* The child goes on in the callback, and begins again in the first lock after it. */
+static pid_t child_of_callback = -1;
+
+static void fork_by_clone(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	child_of_callback = (pid_t)syscall(SYS_clone, 17 /* SIGCHLD */, NULL, NULL, NULL, NULL);
+}
+
+START_TEST(a_child_by_clone_in_a_callback_may_unsubscribe)
+{
+	int id = pindown_subscribe(fork_by_clone, NULL);
+
+	get_and_put(AT(0), 1);
+	pindown_invalidate(AT(0), 1);
+	if (child_of_callback == 0) {
+		alarm(10); /* it waited for its own callback to end, for ever */
+		EXPECT(pindown_unsubscribe(id) == PINDOWN_OK);
+		uses_the_cache(NULL);
+		_exit(0);
+	}
+	reap(child_of_callback);
+	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
 }
 END_TEST
 
@@ -625,6 +651,7 @@ int main(void)
 	tcase_add_test(tc, an_early_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_late_prepare_handler_may_wait_for_a_pin);
 	tcase_add_test(tc, a_child_by_clone_finds_out_by_itself);
+	tcase_add_test(tc, a_child_by_clone_in_a_callback_may_unsubscribe);
 	tcase_add_test(tc, a_child_that_shares_the_descriptors_closes_none);
 	tcase_add_test(tc, a_descriptor_about_to_be_closed_is_closed_in_the_child);
 	tcase_add_test(tc, a_descriptor_made_to_see_whether_it_fits_is_closed_in_the_child);

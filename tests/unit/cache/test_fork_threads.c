@@ -10,7 +10,7 @@
 #include "cache/base/fork_gate.h"
 #include "cache/base/stripes.h"
 #include "cache/base/thread.h"
-#include "cache/region_dmabuf.h"
+#include "cache/dmabuf/region_dmabuf.h"
 #include "tests/unit/support/asleep.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/syscalls.h"

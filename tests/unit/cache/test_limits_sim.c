@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cache/backend/backend.h"
-#include "cache/region_dmabuf.h"
+#include "cache/dmabuf/region_dmabuf.h"
 #include "tests/unit/support/sim_test.h"
 
 #define LIMIT 1024u /* the usual limit of programs */

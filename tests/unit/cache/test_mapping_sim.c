@@ -16,7 +16,7 @@
 #include "cache/base/descriptor.h"
 #include "cache/base/lock.h"
 #include "cache/hook_events.h"
-#include "cache/region_dmabuf.h"
+#include "cache/dmabuf/region_dmabuf.h"
 #include "tests/unit/support/sim_test.h"
 
 #define GPU_0 "pci0009:00/0009:00:00.0/0000:01:00.0"

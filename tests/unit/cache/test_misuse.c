@@ -12,7 +12,7 @@
 
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "tests/unit/support/objects_test.h"
 
 static void open_books_for_debugging(void)

@@ -9,7 +9,7 @@
 
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
-#include "cache/race.h"
+#include "cache/end/race.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/syscalls.h"
 

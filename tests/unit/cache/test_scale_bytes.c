@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cache/base/descriptor.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/fake_state.h"
 #include "tests/unit/support/sanitizers.h"

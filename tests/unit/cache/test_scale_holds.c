@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cache/base/thread.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/crowd.h"
 #include "tests/unit/support/refuse.h"

@@ -6,8 +6,8 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 
-#include "cache/dispatch.h"
-#include "cache/evict.h"
+#include "cache/end/dispatch.h"
+#include "cache/room/evict.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/stepping.h"
 

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <check.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "hook/loader/symtab.h"
 #include "tests/unit/support/suite.h"
@@ -70,6 +71,31 @@ START_TEST(linked_beside_where_it_is)
 }
 END_TEST
 
+/* A symbol without a type may be an assembler's function: it is taken for neither. */
+START_TEST(what_a_name_is)
+{
+	static const char names[] = "\0variable\0function\0untyped\0elsewhere\0";
+	const ElfW(Sym) symbols[] = {
+		{0},
+		{.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT), .st_shndx = 1},
+		{.st_name = 10, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1},
+		{.st_name = 19, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_NOTYPE), .st_shndx = 1},
+		{.st_name = 27, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_OBJECT)},
+	};
+	/* One bucket, and all symbols in it. */
+	static const uint32_t hash[] = {1, 5, 1, 0, 2, 3, 4, 0};
+	const struct pdn_elf elf = {
+		.base = 4096, .symbol = symbols, .string = names, .old_hash = hash};
+
+	for (const char *name = names + 1; *name; name += strlen(name) + 1) {
+		void *variable = pdn_elf_variable(&elf, name, pdn_elf_hash(name));
+
+		ck_assert(!variable == (strcmp(name, "variable") != 0));
+		ck_assert(!pdn_elf_find(&elf, name) == (strcmp(name, "function") != 0));
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("symtab");
@@ -79,5 +105,6 @@ int main(void)
 	tcase_add_test(reading, linked_at_the_end_of_all_addresses);
 	tcase_add_test(reading, linked_where_it_is);
 	tcase_add_test(reading, linked_beside_where_it_is);
+	tcase_add_test(suite_case(suite, "finding", NULL, NULL), what_a_name_is);
 	return run_suite(suite);
 }

@@ -201,7 +201,7 @@ static void without_memory(void)
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 
-static struct pdn_counts counted;
+static struct pdn_key_counts counted;
 
 static void counts(void)
 {

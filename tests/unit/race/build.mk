@@ -11,7 +11,8 @@ $(B)/obj/points/%.c.o: %.c
 	@echo "  CC      $< (with points)"
 	$(CC) $(ALL_CFLAGS) $(INCLUDE) -DPDN_POINTS -MMD -MP -c $< -o $@
 
-WINDOWS_CACHE := $(patsubst %,$(B)/obj/points/%.o,$(TESTED_CACHE))
+WINDOWS_CACHE := $(patsubst %,$(B)/obj/points/%.o,$(filter %.c,$(TESTED_CACHE))) \
+	$(patsubst %,$(B)/obj/%.o,$(filter %.S,$(TESTED_CACHE)))
 with_points = $(patsubst %,$(B)/obj/points/tests/unit/%.c.o,$(1))
 $(WINDOWS_BIN): $(call with_points,support/windows race/test_races_stress)
 $(B)/unit/test_priorities: $(call with_points,race/test_priorities support/objects_test)

@@ -11,16 +11,17 @@
 
 #include "cache/base/barrier.h"
 #include "cache/driver/driver.h"
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/hook_events.h"
-#include "cache/race.h"
-#include "cache/recheck.h"
+#include "cache/end/race.h"
+#include "cache/trust/recheck.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/freer.h"
 
 /* ---- a free waits for answers -------------------------------------------------------------- */
 
 static int which;
+#define DESTROYS_CONTEXT 3 /* of `ends` */
 
 /*
  * At an edge of a question: the free must not reach the driver before the question is over. Its
@@ -164,6 +165,63 @@ START_TEST(an_end_waits_for_the_answer_to_a_hit)
 	ck_assert(fake_edge_met());
 	freer_ends();
 	ck_assert_uint_eq(stats().regions, 0);
+}
+END_TEST
+
+/* Memory of no context, as the region is, whose place memory of a context has taken unseen. */
+static void is_replaced_unseen(void)
+{
+	ck_assert_int_eq(fake_free_unseen(AT(0)), FAKE_SUCCESS);
+	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
+}
+
+static void cache_what_is_replaced(void)
+{
+	fake_alloc(AT(0), LENGTH, FAKE_POOL);
+	pdn_volatile(AT(0), LENGTH);
+	get_and_put(AT(0), LENGTH);
+	is_replaced_unseen();
+}
+
+/* The end of the context does not find the region, which is of no context. */
+START_TEST(an_end_of_a_context_waits_for_the_answer_to_any_hit)
+{
+	pindown_region *region;
+
+	which = DESTROYS_CONTEXT;
+	cache_what_is_replaced();
+	fake_at_edge(FAKE_QUERY, 0, free_meanwhile, NULL);
+	if (pindown_get(AT(0) + PAGE, 1, 0, &region) == PINDOWN_OK)
+		pindown_put(region);
+	ck_assert(fake_edge_met());
+	freer_ends();
+}
+END_TEST
+
+static void replace_and_free_meanwhile(void *arg)
+{
+	is_replaced_unseen();
+	free_meanwhile(arg);
+}
+
+/* Between two questions of a pin the memory may be replaced, by memory of another context. */
+START_TEST(an_end_of_a_context_waits_for_the_answers_to_any_pin)
+{
+	bool met = true;
+
+	which = DESTROYS_CONTEXT;
+	for (unsigned edge = 0; met; edge++) {
+		fake_alloc(AT(0), LENGTH, FAKE_POOL);
+		pdn_volatile(AT(0), LENGTH);
+		fake_at_edge(FAKE_QUERY, edge, replace_and_free_meanwhile, NULL);
+		get_it();
+		met = fake_edge_met();
+		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
+		if (met)
+			freer_ends();
+		else
+			ck_assert_uint_ge(edge, 4);
+	}
 }
 END_TEST
 
@@ -318,6 +376,21 @@ START_TEST(a_pin_waits_for_a_free_of_a_region_that_is_checked)
 	freer_ends();
 	worker_join(&getter);
 	ck_assert_int_eq(result, PINDOWN_ERR_NOT_DEVICE);
+}
+END_TEST
+
+/* Its own memory was of no context; what has replaced it ends with one. */
+START_TEST(a_hit_is_not_compared_while_a_context_ends)
+{
+	int result = PINDOWN_OK;
+
+	cache_what_is_replaced();
+	freer_stops_in_driver(destroy_its_context, AT(0));
+	fake_watch_questions(AT(0), AT(1));
+	result = pindown_get(AT(0), 1, PINDOWN_GET_NOWAIT, &(pindown_region *){NULL});
+	ck_assert_int_eq(result, PINDOWN_ERR_WOULD_WAIT);
+	ck_assert_uint_eq(fake_watched_questions(), 0);
+	freer_ends();
 }
 END_TEST
 
@@ -497,7 +570,6 @@ END_TEST
 /* Its own guard must not hide that of another thread, which is in the driver with that memory. */
 START_TEST(a_thread_that_frees_does_not_ask_about_what_another_frees)
 {
-	const struct pdn_memory memory = {.base = AT(0), .end = AT(1), .context = FAKE_CONTEXT};
 	const struct pdn_scope all = {.kind = PDN_GUARD_ALL};
 	uint64_t id;
 	pdn_guard own;
@@ -505,13 +577,13 @@ START_TEST(a_thread_that_frees_does_not_ask_about_what_another_frees)
 	fake_alloc(AT(0), LENGTH, FAKE_LINEAR);
 	id = fake_id(AT(0));
 	own = pdn_guard_up(&all);
-	ck_assert_int_eq(pdn_compare_memory(&memory, id, 0), PDN_TRUE);
+	ck_assert_int_eq(pdn_compare_memory(AT(0), AT(1), id, 0), PDN_TRUE);
 	freer_stops_in_driver(free_it, AT(0));
 	fake_watch_questions(AT(0), AT(1));
-	ck_assert_int_eq(pdn_compare_memory(&memory, id, 0), PDN_UNKNOWN);
+	ck_assert_int_eq(pdn_compare_memory(AT(0), AT(1), id, 0), PDN_UNKNOWN);
 	ck_assert_uint_eq(fake_watched_questions(), 0);
 	freer_ends();
-	ck_assert_int_eq(pdn_compare_memory(&memory, id, 0), PDN_FALSE);
+	ck_assert_int_eq(pdn_compare_memory(AT(0), AT(1), id, 0), PDN_FALSE);
 	pdn_ended(own);
 }
 END_TEST
@@ -526,6 +598,8 @@ int main(void)
 	tcase_add_loop_test(tc, an_end_waits_for_the_answers_about_an_export, 0, ENDS);
 	tcase_add_loop_test(tc, an_unmap_waits_for_the_answers_to_a_hit_beside_it, 0, 6);
 	tcase_add_loop_test(tc, an_end_waits_for_the_answer_to_a_hit, 0, ENDS);
+	tcase_add_test(tc, an_end_of_a_context_waits_for_the_answer_to_any_hit);
+	tcase_add_test(tc, an_end_of_a_context_waits_for_the_answers_to_any_pin);
 	tcase_add_test(tc, a_free_does_not_wait_for_questions_that_begin_after_it);
 	tc = cache_case(suite, "a question waits for an end");
 	tcase_add_loop_test(tc, a_pin_waits_for_the_end_under_way_of_its_memory, 0, 3);
@@ -533,6 +607,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_pin_does_not_wait_for_ends_elsewhere, 0, 6);
 	tcase_add_test(tc, a_first_pin_waits_for_frees_before_it);
 	tcase_add_loop_test(tc, a_pin_waits_for_a_free_of_a_region_that_is_checked, 0, 2);
+	tcase_add_test(tc, a_hit_is_not_compared_while_a_context_ends);
 	tcase_add_test(tc, a_free_of_a_region_does_not_wait_for_answers_about_what_is_behind_it);
 	tcase_add_loop_test(tc, an_export_is_not_asked_about_while_it_ends, 0, ENDS);
 	tcase_add_loop_test(tc, open_memory_is_not_asked_about_while_it_ends, 0, ENDS + 1);

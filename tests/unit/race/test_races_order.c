@@ -10,11 +10,11 @@
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
 #include "cache/hook_events.h"
-#include "cache/invalidate.h"
+#include "cache/end/invalidate.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/end/race.h"
+#include "cache/hit/region.h"
 #include "tests/unit/support/order_test.h"
-#include "tests/unit/support/syscalls.h"
 
 static void run(const struct race *race, enum payers who)
 {
@@ -95,94 +95,6 @@ START_TEST(a_hit_against_an_eviction)
 END_TEST
 
 /*
- * Another thread's change has begun, and its membarrier has not: the end must not rely on hits with
- * a fence. One thread plays both threads of the rare side; at the membarrier it is just before the
- * other thread's system call.
- */
-static bool another_changes, another_is_refused;
-
-bool play_syscall(long number, const long args[6], long *result)
-{
-	(void)args;
-	(void)result;
-	if (number == SYS_membarrier && another_changes) {
-		another_changes = false;
-		end_it();
-	}
-	if (number == SYS_membarrier && another_is_refused)
-		__atomic_store_n(&pdn_fence_mode, PDN_LOSING_MEMBARRIER, __ATOMIC_SEQ_CST);
-	return false;
-}
-
-static void end_it_in_a_change(void)
-{
-	another_changes = true;
-	pdn_heavy_barrier();
-}
-
-static enum outcome is_holder_known_in_a_change(void)
-{
-	ck_assert(!another_changes);
-	return is_holder_known();
-}
-
-START_TEST(a_hit_against_an_end_in_a_change)
-{
-	static const struct race race = {
-		.what = "a hit against an end, before the membarrier of another's change",
-		.prepare = idle_region,
-		.duel = {.ready = known_region, .there = hit, .here = end_it_in_a_change},
-		.judge = is_holder_known_in_a_change,
-		.wrong = "a region was unpinned under its holder",
-	};
-
-	run(&race, CHANGES);
-}
-END_TEST
-
-/*
- * Another thread's membarrier is refused before the change of this thread is over. This thread does
- * not know that, and must not end the other's grace period.
- */
-static void come(void)
-{
-	get_and_put(BASE, 1);
-}
-
-static void barrier_of_a_change(void)
-{
-	another_is_refused = true;
-	pdn_heavy_barrier();
-	another_is_refused = false;
-}
-
-static const struct duel other_comes = {NULL, come, skip_barrier_if_broken};
-static const struct duel meanwhile = {NULL, skip_barrier_if_broken, barrier_of_a_change};
-
-START_TEST(a_change_while_another_is_refused)
-{
-	setenv("PINDOWN_BACKEND", "none", 1);
-	fake_alloc(BASE, PAGE, FAKE_LINEAR);
-	get_and_put(BASE, 1);
-	if (pdn_fence_mode == PDN_FENCE_FOR_GOOD) {
-		skip_test("the kernel has no membarrier");
-		return;
-	}
-	pdn_barrier_limits = (struct pdn_barrier_limits){.few = ~0u, .many = ~0u};
-	duel_begin();
-	/* While only one thread has used the cache, it makes no barrier at all. */
-	duel_round(&other_comes);
-	for (unsigned i = 0; i < 20; i++) {
-		__atomic_store_n(&pdn_fence_mode, PDN_MEMBARRIER, __ATOMIC_SEQ_CST);
-		duel_round(&meanwhile);
-		ck_assert_uint_eq(pdn_fence_mode, PDN_LOSING_MEMBARRIER);
-	}
-	__atomic_store_n(&pdn_fence_mode, PDN_FENCE_IN_EACH_HIT, __ATOMIC_SEQ_CST);
-	duel_end();
-}
-END_TEST
-
-/*
  * The same, where the eviction's own stores are late. They must be made after it has taken the
  * lock, because that waits for earlier stores. A broken round counts what the eviction would see
  * without a fence; the eviction then continues with one.
@@ -213,7 +125,7 @@ static bool is_unseen_without_fence(void)
 
 	__atomic_store_n(&pdn_briefs[number].state, PDN_DYING, PDN_BEFORE_BARRIER);
 	while ((t = pdn_walk_next(&walk)))
-		seen |= __atomic_load_n(&t->probing, __ATOMIC_SEQ_CST) == number;
+		seen |= __atomic_load_n(&t->announced, __ATOMIC_SEQ_CST) == number;
 	return !seen && !pdn_region_in_use(number);
 }
 
@@ -320,7 +232,8 @@ static void guard_down(void)
 static void begin_free(void)
 {
 	stores_come_late();
-	guard = pdn_end_range(BASE, 0);
+	guard = pdn_end_range(BASE,
+			      PAGE); /* without a question to the driver, which has a barrier */
 	guard_is_up = true;
 }
 
@@ -360,17 +273,66 @@ START_TEST(a_free_against_a_pin)
 }
 END_TEST
 
+/* ---- a free of what lies beside it ---- */
+
+static struct pdn_flight flight;
+static bool flight_saw;
+
+static void no_flight(void)
+{
+	flight_saw = false;
+}
+
+static void free_beside(void)
+{
+	stores_come_late();
+	guard = pdn_end_range(BASE + PAGE, PAGE);
+	guard_is_up = true;
+}
+
+/* As for a descriptor of a region: the flight begins under the lock, without a barrier. */
+static void reach_beside(void)
+{
+	skip_barrier_if_broken();
+	pdn_flight_add(&flight, BASE, BASE + PAGE);
+	flight_saw = pdn_flight_reach_further(&flight, BASE, BASE + 2 * PAGE) & PDN_GUARDED;
+}
+
+static enum outcome is_one_seen(void)
+{
+	enum outcome outcome = flight.lost ? FREQUENT_SAW : flight_saw ? RARE_SAW : NEITHER;
+
+	pdn_flight_end_unlocked(&flight);
+	return outcome;
+}
+
+START_TEST(a_free_against_a_reach)
+{
+	static const struct race race = {
+		.what = "a free against a reach",
+		.prepare = no_flight,
+		.duel = {.ready = guard_down, .there = free_beside, .here = reach_beside},
+		.judge = is_one_seen,
+		.wrong = "a free has begun and found no flight, which has found no guard",
+	};
+
+	pdn_race_wait_ns = 0;
+	setenv("PINDOWN_LOG", "error", 1);
+	fake_alloc(BASE + PAGE, PAGE, FAKE_LINEAR);
+	run(&race, (enum payers)_i);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("races: the order of a store and a load");
 	TCase *tc = cache_case(suite, "the frequent side's stores come late");
 
 	tcase_add_loop_test(tc, a_hit_against_an_end, 0, PAYERS);
-	tcase_add_test(tc, a_hit_against_an_end_in_a_change);
-	tcase_add_test(tc, a_change_while_another_is_refused);
 	tcase_add_loop_test(tc, a_hit_against_an_eviction, 0, PAYERS);
 	tcase_add_loop_test(tc, a_put_against_an_end, 0, PAYERS);
 	tcase_add_loop_test(tc, a_free_against_a_pin, 0, PAYERS);
+	tcase_add_loop_test(tc, a_free_against_a_reach, 0, PAYERS);
 	tc = cache_case(suite, "the rare side's stores come late");
 	tcase_add_test(tc, an_eviction_against_a_hit);
 	return run_order_suite(suite);

@@ -5,10 +5,10 @@
  */
 #define _GNU_SOURCE
 #include "cache/hook_events.h"
-#include "cache/in_use.h"
-#include "cache/invalidate.h"
-#include "cache/race.h"
-#include "cache/recheck.h"
+#include "cache/end/in_use.h"
+#include "cache/end/invalidate.h"
+#include "cache/end/race.h"
+#include "cache/trust/recheck.h"
 #include "tests/unit/support/freer.h"
 
 #define DEEP (PDN_GUARDS + 1)

@@ -4,10 +4,10 @@
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
 #include "cache/hook_events.h"
-#include "cache/index.h"
-#include "cache/invalidate.h"
+#include "cache/hit/index.h"
+#include "cache/end/invalidate.h"
 #include "cache/pindown.h"
-#include "cache/region.h"
+#include "cache/hit/region.h"
 #include "tests/unit/support/steps_test.h"
 
 /* ---- a hit against a free ---- */
@@ -39,13 +39,12 @@ static void stepped_vector(void)
 static void other_counts_and_frees(void)
 {
 	uint32_t number = pdn_index_find(AT(0));
-	struct pdn_columns held;
 
 	pdn_lock();
-	pdn_columns_of(&held, pdn_holds);
 	held_before_free = 0;
-	for (uint32_t i = 0; i < held.count; i++)
-		held_before_free += held.column[i][number];
+	for (uint32_t i = 0; i < PDN_STRIPES; i++)
+		if (pdn_stripes[i / 64] >> i % 64 & 1)
+			held_before_free += pdn_holds[i][number];
 	pdn_unlock();
 	other_frees();
 }

@@ -245,12 +245,6 @@ END_TEST
  */
 #define UNLINKINGS 20000
 
-/*
- * Where there are many unlinkings for each hit, each side has a fence of its own instead
- * (cache/base/barrier.h). So the test runs with one way, with the other, and with both in turns.
- */
-static const struct pdn_barrier_limits payers[] = {{0, 256}, {~0u, ~0u}, {~0u, 2}};
-
 static uint64_t holding; /* 0, or the number of the reader's hold */
 static bool unlinked_all;
 static uint64_t seen_holding;
@@ -277,7 +271,6 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 	struct worker reader;
 
 	setenv("PINDOWN_BACKEND", "none", 1);
-	pdn_barrier_limits = payers[_i];
 	fake_alloc(BASE, PAGE, FAKE_LINEAR);
 	worker_start(&reader, hit_again_and_again, NULL);
 	for (unsigned i = 0; i < UNLINKINGS; i++) {
@@ -293,55 +286,6 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 	}
 	__atomic_store_n(&unlinked_all, true, __ATOMIC_RELAXED);
 	worker_join(&reader);
-}
-END_TEST
-
-static void hits_without_a_barrier(void)
-{
-	for (unsigned i = 0; i < 2 * pdn_barrier_limits.many; i++)
-		get_and_put(BASE, 1);
-}
-
-static struct gate has_come, may_go;
-
-static void come_and_stay(void *arg)
-{
-	(void)arg;
-	must_refuse(AT(1), 1, PINDOWN_ERR_NOT_DEVICE);
-	gate_open(&has_come);
-	gate_wait(&may_go);
-}
-
-START_TEST(the_paying_side_follows_the_hits)
-{
-	struct worker other;
-
-	gate_init(&has_come);
-	gate_init(&may_go);
-	fake_alloc(BASE, PAGE, FAKE_LINEAR);
-	get_and_put(BASE, 1);
-	worker_start(&other, come_and_stay, NULL);
-	gate_wait(&has_come);
-	if (pdn_fence_mode != PDN_FENCE_FOR_GOOD) {
-		for (unsigned round = 0; round < 3; round++) {
-			hits_without_a_barrier();
-			ck_assert_uint_eq(pdn_fence_mode, PDN_MEMBARRIER);
-			for (unsigned i = 0; i < 20; i++) {
-				pindown_invalidate(BASE, 1);
-				get_and_put(BASE, 1);
-			}
-			ck_assert_uint_eq(pdn_fence_mode, PDN_FENCE_IN_EACH_HIT);
-		}
-		/* Hits that were many during the change are as many after it. */
-		pdn_fence_mode = PDN_CHANGING_TO_FENCES;
-		hits_without_a_barrier();
-		ck_assert_uint_eq(pdn_fence_mode, PDN_CHANGING_TO_FENCES);
-		pdn_fence_mode = PDN_FENCE_IN_EACH_HIT;
-		hits_without_a_barrier();
-		ck_assert_uint_eq(pdn_fence_mode, PDN_MEMBARRIER);
-	}
-	gate_open(&may_go);
-	worker_join(&other);
 }
 END_TEST
 
@@ -499,9 +443,7 @@ int main(void)
 	tc = cache_case(suite, "sleeping for the lock");
 	tcase_add_test(tc, a_thread_that_sleeps_for_the_lock_is_woken);
 	tc = cache_case(suite, "two processors");
-	tcase_add_loop_test(tc, a_hit_and_an_unlinking_on_two_processors, 0,
-			    sizeof(payers) / sizeof(payers[0]));
-	tcase_add_test(tc, the_paying_side_follows_the_hits);
+	tcase_add_test(tc, a_hit_and_an_unlinking_on_two_processors);
 	tcase_add_test(tc, a_new_threads_first_hit_and_an_unlinking);
 	tc = cache_case(suite, "pressure");
 	tcase_add_test(tc, threads_press_against_the_count_budget);

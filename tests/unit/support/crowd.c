@@ -2,7 +2,7 @@
 /* Many threads that are all there at once: see crowd.h. */
 #include "tests/unit/support/crowd.h"
 
-#include "cache/region.h"
+#include "cache/hit/region.h"
 
 struct gate crowd_here, crowd_may_go[CROWD];
 struct worker crowd[CROWD];

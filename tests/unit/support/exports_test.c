@@ -54,5 +54,5 @@ void assert_stands_for(int fd, uint64_t addr, uint64_t base)
 
 bool any_remembered(void)
 {
-	return __atomic_load_n(&pdn_pending, __ATOMIC_RELAXED) != 0;
+	return __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED) != 0;
 }

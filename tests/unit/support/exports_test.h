@@ -6,7 +6,7 @@
 #ifndef EXPORTS_TEST_H
 #define EXPORTS_TEST_H
 
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "tests/unit/support/cache_test.h"
 
 #define SIZE MIB(2)

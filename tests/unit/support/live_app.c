@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 #include "cache/pindown.h"
-#include "cache/top/format.h"
+#include "cache/show/format.h"
 #include "hook/cuda/abi.h"
 #include "tests/sim/sim.h"
 

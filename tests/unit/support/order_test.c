@@ -16,58 +16,24 @@
 /* ---- who pays ---- */
 
 static const char *const payer_names[] = {"the rare side pays", "each side pays",
-					  "each side pays from here on",
 					  "the rare side is refused its membarrier"};
-
-static const struct pdn_barrier_limits never_changes = {0, ~0u}, changes_soon = {~0u, ~0u};
-
-/* How many of the rare side's barriers lead from one change to the next. */
-static unsigned barriers_until_change(void)
-{
-	unsigned n = 0;
-
-	__atomic_store_n(&pdn_fence_mode, PDN_MEMBARRIER, __ATOMIC_SEQ_CST);
-	for (; __atomic_load_n(&pdn_fence_mode, __ATOMIC_SEQ_CST) == PDN_MEMBARRIER; n++) {
-		ck_assert_uint_lt(n, 1000);
-		pdn_heavy_barrier();
-	}
-	return n;
-}
-
-static void next_barrier_changes(void)
-{
-	unsigned barriers;
-
-	pdn_barrier_limits = changes_soon;
-	barriers_until_change();
-	barriers = barriers_until_change();
-	__atomic_store_n(&pdn_fence_mode, PDN_MEMBARRIER, __ATOMIC_SEQ_CST);
-	while (--barriers)
-		pdn_heavy_barrier();
-	ck_assert_uint_eq(pdn_fence_mode, PDN_MEMBARRIER);
-}
 
 static void let_pay(enum payers who)
 {
-	if (who == CHANGES) {
-		next_barrier_changes();
-		return;
-	}
-	pdn_barrier_limits = never_changes;
 	__atomic_store_n(&pdn_fence_mode,
-			 who == FENCE_IN_EACH_HIT ? PDN_FENCE_IN_EACH_HIT : PDN_MEMBARRIER,
+			 who == FENCE_IN_EACH_HIT ? PDN_FENCE_FOR_GOOD : PDN_MEMBARRIER,
 			 __ATOMIC_SEQ_CST);
 }
 
 /* ---- rounds ---- */
 
 bool broken;
-static unsigned changes; /* changes of mode, in rounds that must have one */
+static unsigned refusals; /* in rounds that must have one */
 
 void skip_barrier_if_broken(void)
 {
 	if (broken)
-		__atomic_store_n(&pdn_fence_mode, PDN_FENCE_IN_EACH_HIT, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_fence_mode, PDN_FENCE_FOR_GOOD, __ATOMIC_RELAXED);
 }
 
 static enum outcome play(const struct race *race, enum payers who)
@@ -77,8 +43,7 @@ static enum outcome play(const struct race *race, enum payers who)
 	race->prepare();
 	let_pay(broken && !race->rare_side_late ? MEMBARRIER : who);
 	duel_round(&race->duel);
-	changes += !broken &&
-		   pdn_fence_mode == (who == REFUSED ? PDN_FENCE_FOR_GOOD : PDN_FENCE_IN_EACH_HIT);
+	refusals += who == REFUSED && !broken && pdn_fence_mode == PDN_FENCE_FOR_GOOD;
 	let_pay(who == REFUSED ? FENCE_IN_EACH_HIT : MEMBARRIER);
 	outcome = race->judge();
 	ck_assert_msg(broken || outcome != NEITHER, "%s, %s: %s", race->what, payer_names[who],
@@ -117,8 +82,7 @@ static time_t end_of_race(enum payers who)
 
 static bool was_close(const unsigned *when_broken, enum payers who)
 {
-	return when_broken[NEITHER] >= enough &&
-	       ((who != CHANGES && who != REFUSED) || changes >= enough);
+	return when_broken[NEITHER] >= enough && (who != REFUSED || refusals >= enough);
 }
 
 /* Two threads meet too rarely when other programs want the processors. */

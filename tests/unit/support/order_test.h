@@ -15,10 +15,9 @@
 
 /*
  * Who pays in the round. MEMBARRIER: the rare side, with a membarrier. FENCE_IN_EACH_HIT: each
- * side, with a fence. CHANGES: the rare side, and each side from there on. REFUSED: the rare side,
- * whose membarrier is refused.
+ * side, with a fence. REFUSED: the rare side, whose membarrier is refused.
  */
-enum payers { MEMBARRIER, FENCE_IN_EACH_HIT, CHANGES, REFUSED, PAYERS };
+enum payers { MEMBARRIER, FENCE_IN_EACH_HIT, REFUSED, PAYERS };
 
 enum outcome { RARE_SAW, FREQUENT_SAW, ONE_SAW, NEITHER, OUTCOMES };
 

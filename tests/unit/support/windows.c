@@ -56,7 +56,7 @@
 	W(PUT_DROPPED, EVICT_COUNTING, "a put has dropped its hold; is it idle?")                  \
 	/* a pin against a free */                                                                 \
 	W(FREE_GUARDED, QUESTION_BEGUN, "the guard is up, nothing looked at; a pin begins")        \
-	W(FREE_LOOKING, QUESTION_BEGUN, "nothing was unsettled; a pin begins")                     \
+	W(FREE_LOOKING, QUESTION_BEGUN, "nothing was busy; a pin begins")                          \
 	W(FREE_GUARDED, PIN_COMMITTED, "the guard is up; a pin that saw none gets into the index") \
 	W(QUESTION_BEGUN, FREE_GUARDED, "a pin has begun, is before its barrier; a free begins")   \
 	W(PIN_DESCRIBED, FREE_GUARDED, "the driver has answered a pin; a free begins")             \

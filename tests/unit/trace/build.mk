@@ -2,7 +2,7 @@
 # Tests of the trace writer. They read the trace back with the command's reader.
 UNIT_TRACE := $(addprefix $(B)/unit/,test_trace_file test_trace_events test_trace_threads \
 	test_trace_stacks test_trace_exports test_trace_journal test_trace_handlers \
-	test_trace_modules)
+	test_trace_modules test_trace_name)
 CHECK_UNIT += $(UNIT_TRACE)
 
 $(UNIT_TRACE): $(B)/unit/%: $(B)/obj/tests/unit/trace/%.c.o $(call unit_support,trace_test) \

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/hook_events.h"
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/trace_test.h"

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* Which of the regions that end are in use? */
+#include "cache/base/barrier.h"
+#include "cache/base/test_point.h"
+#include "cache/end/in_use.h"
+#include "cache/objects/object.h"
+#include "cache/hit/announced.h"
+#include "cache/hit/region.h"
+#include "cache/trust/trust.h"
+#include "cache/end/collect.h"
+
+void pdn_victims_split_some(struct pdn_victims *victims)
+{
+	pdn_let_hits_pass(victims->first);
+	for (uint32_t n = victims->first; n; n = pdn_regions[n].victim)
+		if (pdn_region_in_use(n) || pdn_objects_hold(n))
+			pdn_keep(n);
+}
+
+/*
+ * For eviction, which must leave regions in use alone. No get takes a candidate meanwhile, and a
+ * put of one takes the lock; candidates that are held get their state back.
+ */
+void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
+			  enum pindown_reason reason)
+{
+	bool alone;
+
+	for (uint32_t n = candidates; n; n = pdn_regions[n].victim)
+		pdn_region_set_state(n, PDN_DYING);
+	PDN_POINT(EVICT_MARKED, pdn_region_base_now(candidates));
+	alone = pdn_heavy_barrier();
+	pdn_announced_pass(alone);
+	PDN_POINT(EVICT_COUNTING, pdn_region_base_now(candidates));
+	for (uint32_t n = candidates, next; n; n = next) {
+		next = pdn_regions[n].victim;
+		if (pdn_region_in_use(n) || pdn_objects_hold(n))
+			pdn_region_set_checked(n, pdn_regions[n].flags);
+		else
+			pdn_victims_add(victims, n, reason);
+	}
+}

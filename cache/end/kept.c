@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Unpinning regions that have ended: at once if nobody uses them; or they stay pinned for their
+ * holders, and for those of their objects, and the last one to let go unpins them.
+ */
+#define _GNU_SOURCE
+#include "cache/show/account.h"
+#include "cache/backend/backend.h"
+#include "cache/base/cancel.h"
+#include "cache/pin/region_trace.h"
+#include "cache/trace/writer.h"
+#include "cache/base/lock.h"
+#include "cache/base/test_point.h"
+#include "cache/base/thread.h"
+#include "cache/end/ending.h"
+#include "cache/hit/index.h"
+#include "cache/end/kept.h"
+#include "cache/objects/object.h"
+#include "cache/hit/announced.h"
+#include "cache/room/queues.h"
+#include "cache/hit/region.h"
+
+/* ---- unpinning ------------------------------------------------------------------------------- */
+
+/* In a child the handle may be that of another pin, of the child's own. */
+static void unpin_backed(struct pindown_region *region)
+{
+	struct pdn_pin pin = pdn_region_pin(region);
+	const struct pdn_backend *backend = pdn_backend_of(&pin);
+
+	if (pdn_region_is_abandoned(pdn_region_number(region)))
+		return;
+	if (backend)
+		backend->unpin(&pin);
+	pdn_region_drop_dmabuf(region);
+}
+
+/*
+ * The region is DYING and this thread's: unpin it, without the lock, shielded from cancellation. To
+ * others it is dying until its record is free. Most often its backend has something of it.
+ */
+static void unpin(struct pdn_victims *victims, uint32_t number, bool was_kept)
+{
+	struct pindown_region *region = &pdn_regions[number];
+	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
+
+	PDN_POINT(END_UNPINNING, pdn_region_base_now(number));
+	if (pdn_region_flags(region) & PDN_REGION_BACKED)
+		unpin_backed(region);
+	PDN_POINT(END_UNPINNED, pdn_region_base_now(number));
+	if (pdn_tracing(PDN_EV_UNPIN))
+		pdn_trace_about(PDN_EV_UNPIN, region, 0, was_kept ? PDN_TRACE_IN_USE : 0, begin,
+				pdn_ticks());
+	pdn_lock();
+	if (!pdn_region_is_abandoned(number)) {
+		pdn_account_unpin(region, was_kept);
+		pdn_ending_leave(victims, number);
+		pdn_region_free(number);
+	}
+	pdn_unlock();
+}
+
+void pdn_unpin_idle(struct pdn_victims *victims, uint32_t number)
+{
+	unpin(victims, number, false);
+}
+
+/* ---- awaiting the end of their memory ------------------------------------------------------- */
+
+static struct pdn_queue awaiting; /* the list of pdn_first_awaiting(); under the lock */
+static uint32_t awaiting_count;	  /* changed under the lock */
+
+/*
+ * Relaxed: a thread that gets the memory again has it from the driver, which has it from the thread
+ * that freed it.
+ */
+bool pdn_awaits_reuse(void)
+{
+	return __atomic_load_n(&awaiting_count, __ATOMIC_RELAXED) != 0;
+}
+
+uint32_t pdn_first_awaiting(void)
+{
+	return awaiting.oldest;
+}
+
+/* Lock held. It counts as occupied, so that allocations look here. */
+static void count_awaiting(uint32_t change)
+{
+	__atomic_store_n(&awaiting_count, awaiting_count + change, __ATOMIC_RELAXED);
+	pdn_occupied_add(change);
+}
+
+void pdn_await_reuse(uint32_t number)
+{
+	if (pdn_regions[number].flags & PDN_REGION_AWAITS)
+		return;
+	pdn_queue_append(&awaiting, number);
+	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags | PDN_REGION_AWAITS);
+	count_awaiting(1);
+}
+
+void pdn_stop_awaiting(uint32_t number)
+{
+	if (!(pdn_regions[number].flags & PDN_REGION_AWAITS))
+		return;
+	pdn_queue_remove(&awaiting, number);
+	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags & ~PDN_REGION_AWAITS);
+	count_awaiting(-1u);
+}
+
+void pdn_awaiting_fork_child(void)
+{
+	awaiting = (struct pdn_queue){0};
+	awaiting_count = 0;
+}
+
+/* ---- kept ----------------------------------------------------------------------------------- */
+
+static bool is_used(uint32_t number)
+{
+	return pdn_region_in_use(number) || pdn_objects_hold(number);
+}
+
+/* Lock held. */
+static bool is_kept_for_nobody(uint32_t number)
+{
+	return pdn_state_of(number) == PDN_KEPT && !is_used(number);
+}
+
+void pdn_keep(uint32_t number)
+{
+	pdn_hold(pdn_self_or_anonymous(), number);
+	pdn_account_kept(&pdn_regions[number]);
+	pdn_region_set_state(number, PDN_KEPT);
+}
+
+void pdn_take_over(uint32_t number)
+{
+	pdn_busy_add(1); /* first: frees look at it without the lock */
+	pdn_stop_awaiting(number);
+	pdn_dying_append(number);
+}
+
+/* At once, and not only just before the unpin: its last holder may now free the memory. */
+bool pdn_region_take_kept(uint32_t number)
+{
+	if (!is_kept_for_nobody(number))
+		return false;
+	pdn_take_over(number);
+	pdn_region_set_state(number, PDN_DYING);
+	return true;
+}
+
+void pdn_unpin_kept(uint32_t number)
+{
+	PDN_UNCANCELLED;
+
+	unpin(NULL, number, true);
+}
+
+void pdn_let_go(struct pdn_victims *victims, uint32_t number)
+{
+	bool last;
+
+	PDN_POINT(END_LETTING_GO, pdn_region_base_now(number));
+	pdn_comparisons_pass(number);
+	pdn_lock();
+	/* A signal handler may have forked, and this be the child. */
+	if (pdn_region_is_abandoned(number)) {
+		pdn_unlock();
+		return;
+	}
+	pdn_unhold(pdn_self_or_anonymous(), number);
+	last = is_kept_for_nobody(number);
+	if (last) {
+		pdn_region_set_state(number, PDN_DYING); /* this thread's still */
+	} else {
+		pdn_ending_leave(victims, number);
+		if (pdn_objects_await_reuse(number))
+			pdn_await_reuse(number);
+	}
+	pdn_unlock();
+	if (last)
+		unpin(victims, number, true);
+}

@@ -271,6 +271,22 @@ static bool may_be_compared(struct slot *slot)
 }
 
 /*
+ * A look at all regions could not ask about this one, as another thread just ended a context: its
+ * hits are compared for as long as it lives, see end_or_check() in recheck.c.
+ */
+static bool is_compared_for_life(uint64_t id)
+{
+	bool any = false;
+
+	pdn_lock();
+	for (uint32_t n = 1; n <= pdn_region_high_water(); n++)
+		any |= pdn_briefs[n].state != PDN_FREE && pdn_regions[n].buffer_id == id &&
+		       pdn_regions[n].flags & PDN_REGION_UNASKED;
+	pdn_unlock();
+	return any;
+}
+
+/*
  * A late put of the record's previous region may find the record's new region, if that was in use
  * until a moment ago. Then the late put unpins the new region, and the put of its last user has
  * already returned. A free that begins later waits for the unpin.
@@ -311,7 +327,8 @@ static void look_if_idle_is_unpinned(struct slot *slot, uint64_t id)
 	uint64_t returned = __atomic_load_n(&slot->returned, __ATOMIC_SEQ_CST);
 
 	if (!id || may_be_compared(slot) || __atomic_load_n(&slot->users, __ATOMIC_SEQ_CST) != 0 ||
-	    is_unpinned_by_a_late_put(id) || fake_open_exports_of(id) == 0)
+	    is_unpinned_by_a_late_put(id) || fake_open_exports_of(id) == 0 ||
+	    is_compared_for_life(id))
 		return;
 	if (__atomic_load_n(&forks_begun, __ATOMIC_SEQ_CST) != forks)
 		return;

@@ -24,7 +24,7 @@
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"
 #include "cache/objects/object.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
@@ -76,7 +76,6 @@ static void begin_again(void)
 	pdn_queues_fork_child();
 	pdn_occupied = 0;
 	pdn_end_fork_child();
-	pdn_flights_fork_child();
 	pdn_dmabuf_fork_child();
 	pdn_volatile_fork_child();
 	pdn_subscribe_fork_child();

@@ -12,12 +12,13 @@
 #include "cache/base/thread.h"
 #include "cache/driver/driver.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_table.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/announced.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/trust/recheck.h"
 #include "cache/hit/region.h"
 #include "cache/end/replaced.h"
@@ -29,36 +30,16 @@
 
 /*
  * What a free looks at before it skips the lock. Its guard is up already, and a pin looks for
- * guards when it has added its flight. Memory goes from a flight to the index, and from there to
- * what is busy. So flights are looked for first, and what is busy is read before the
- * index: the sequence number shows if a region moved between these two looks.
+ * guards when it has added its flight. Memory goes from work, a flight, to the index, and from
+ * there to work again, an ending. So work is looked for before the index, and the sequence number
+ * shows if a region moved between these two looks.
  */
-static inline uint32_t busy(void)
-{
-	return __atomic_load_n(&pdn_busy, __ATOMIC_SEQ_CST);
-}
-
-static inline bool any_busy(void)
-{
-	return pdn_flights_any() || busy();
-}
-
-/* For a range, it does not matter that exports of other memory are remembered. */
-static bool is_busy_in(uint64_t begin, uint64_t end)
-{
-	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = begin, .end = end};
-	bool flies = pdn_flights_any();
-	uint32_t what = busy();
-
-	return flies || what & ~PDN_BUSY_EXPORTS ||
-	       (what & PDN_BUSY_EXPORTS && pdn_exports_may_be_in(&scope));
-}
-
 static bool nothing_in(uint64_t begin, uint64_t end)
 {
+	const struct pdn_scope scope = {.kind = PDN_GUARD_RANGE, .begin = begin, .end = end};
 	uint64_t seq = pdn_index_read_begin(), at = begin;
 
-	if (any_busy() && is_busy_in(begin, end))
+	if (pdn_works_any() || pdn_exports_may_be_in(&scope))
 		return false;
 	PDN_POINT(FREE_LOOKING, begin);
 	return !pdn_index_next(&at, end) && pdn_index_unchanged(seq);
@@ -68,8 +49,8 @@ static inline __attribute__((always_inline)) bool nothing_at_all(void)
 {
 	uint64_t seq = pdn_index_read_begin();
 
-	return !any_busy() && !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) &&
-	       pdn_index_unchanged(seq);
+	return !pdn_works_any() && !pdn_exports_any() &&
+	       !__atomic_load_n(&pdn_occupied, __ATOMIC_SEQ_CST) && pdn_index_unchanged(seq);
 }
 
 static void __attribute__((noinline))
@@ -310,17 +291,16 @@ static void PDN_RARE allocated_slow(uint64_t addr, uint64_t end)
 }
 
 /*
- * Looks at flights, the index and what is busy, in this order, as memory moves through them: a
- * region that has left the one place by then is seen in the next. So the second load is an acquire.
+ * Looks at work, the index and work again, in this order, as memory moves through them: a region
+ * that has left the one place by then is seen in the next. So the second load is an acquire.
  */
 void pdn_allocated(uint64_t addr, uint64_t length)
 {
-	bool flies = pdn_flights_any();
+	bool pinning = pdn_works_any();
 	uint32_t occupied = __atomic_load_n(&pdn_occupied, __ATOMIC_ACQUIRE);
-	uint32_t busy = __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED);
-	bool retired = pdn_any_was_retired();
+	bool ending = pdn_works_any(), retired = pdn_any_was_retired();
 
-	if (__builtin_expect(occupied | (busy & ~PDN_BUSY_EXPORTS) | flies | retired, 0) &&
+	if (__builtin_expect(pinning | (occupied != 0) | ending | retired, 0) &&
 	    addr + length > addr)
 		allocated_slow(addr, addr + length);
 }

@@ -3,7 +3,7 @@
 
     (gdb) source pindown-gdb.py
     (gdb) pindown regions [ADDRESS]   all regions, or the region that contains the address
-    (gdb) pindown guards              memory that threads are about to free: cache/end/race.h
+    (gdb) pindown guards              memory that threads are about to free: cache/end/guard.h
     (gdb) pindown flights             the memory that threads are pinning at this moment
 
 They read memory and call no function, so they also work in a core file, and in a process that has
@@ -158,14 +158,20 @@ class Flights(gdb.Command):
         super().__init__("pindown flights", gdb.COMMAND_DATA, gdb.COMPLETE_NONE)
 
     def invoke(self, argument, from_tty):
-        flight = variable("pdn_flights")
-        if not int(flight):
+        work, found = variable("pdn_works"), False
+        while int(work):
+            if choice("enum pdn_work_kind", work["kind"], "PDN_") == "flies":
+                found = True
+                self.show(work.cast(gdb.lookup_type("struct pdn_flight").pointer()))
+            work = work["next"]
+        if not found:
             print("no flight")
-        while int(flight):
-            what = span(flight["reach_begin"], flight["reach_end"])
-            state = "lost" if flight["lost"] else ""
-            print(f"thread {int(flight['tid'])}  {what}  {state}".rstrip())
-            flight = flight["next"]
+
+    @staticmethod
+    def show(flight):
+        what = span(flight["reach_begin"], flight["reach_end"])
+        state = "lost" if flight["lost"] else ""
+        print(f"thread {int(flight['work']['tid'])}  {what}  {state}".rstrip())
 
 
 class Pindown(gdb.Command):

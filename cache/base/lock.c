@@ -25,7 +25,6 @@ enum {
 static uint32_t waiters;  /* under the cache's lock */
 static uint32_t settling; /* changed under that lock, to wake all waiters */
 
-uint32_t pdn_busy;
 bool pdn_stats_changed;
 PDN_WEAK_EVENT(untold, (void));
 PDN_WEAK_EVENT(free_has_waited, (uint32_t tid, const char *what, const char *and_now));
@@ -287,5 +286,4 @@ void pdn_backoff(struct pdn_backoff *rest)
 void pdn_lock_fork_child(void)
 {
 	waiters = 0;
-	pdn_busy = 0;
 }

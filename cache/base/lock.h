@@ -3,10 +3,6 @@
  * The cache's one lock, for all changes of its tables, and waiting. The lock is never held across a
  * call out: not of the driver, a backend, a subscriber, the trace or the log. Hits don't take it,
  * nor do frees of memory that is not registered.
- *
- * "Busy" counts regions being unpinned, for which a free may have to wait. A free that finds
- * no pin in flight (race.h), then reads 0, and then finds nothing in the index, has nothing to wait
- * for.
  */
 #ifndef PDN_LOCK_H
 #define PDN_LOCK_H
@@ -38,24 +34,6 @@ extern __attribute__((visibility("hidden"))) uint32_t pdn_looks_per_lock;
 /* Set under the lock: counters have changed, and pdn_unlock() notifies before it lets go. */
 extern __attribute__((visibility("hidden"))) bool pdn_stats_changed;
 PDN_EVENT(untold, (void));
-
-extern __attribute__((visibility("hidden"))) uint32_t pdn_busy; /* changed under the lock */
-
-/*
- * A bit of it: dma-bufs of the program's own are remembered (foreign_dmabufs.h). It is here so that
- * a free needs one test for both.
- */
-#define PDN_BUSY_EXPORTS 0x80000000u
-
-/*
- * Lock held. Pairs with the loads in hook_events.c. Release: a free that reads 0 finds what has
- * settled unpinned.
- */
-static inline void pdn_busy_add(uint32_t change)
-{
-	__atomic_store_n(&pdn_busy, __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED) + change,
-			 PDN_BEFORE_BARRIER);
-}
 
 /* Lock held. Something has settled: wake the threads that wait for it. */
 void pdn_wake_waiters(void);

@@ -34,7 +34,7 @@ struct pdn_counters {
 #define PDN_NO_GUARD_YET (-1)
 
 /*
- * What a thread is about to end; see race.h. The members are written before kind is published, and
+ * What a thread is about to end; see guard.h. The members are written before kind is published, and
  * kind is cleared when the call has ended.
  */
 struct pdn_guard_slot {

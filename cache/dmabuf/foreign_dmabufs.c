@@ -13,12 +13,11 @@
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/driver/driver.h"
-#include "cache/end/ending.h"
+#include "cache/end/work.h"
 #include "cache/dmabuf/foreign_closed.h"
 #include "cache/dmabuf/foreign_table.h"
 #include "cache/trust/past.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
 #include "cache/trust/recheck.h"
 #include "cache/dmabuf/region_dmabuf.h"
 #include "cache/trace/writer.h"
@@ -35,14 +34,6 @@ struct import {
 static struct pdn_hashed imports = PDN_HASHED(struct import);
 static uint32_t last_number;
 
-/*
- * Acquire pairs with the release in say_whether_any(): then the table is there for walks without
- * the lock. The memory that a caller frees is exported by no other thread meanwhile.
- */
-static bool any(void)
-{
-	return __atomic_load_n(&pdn_busy, __ATOMIC_ACQUIRE) & PDN_BUSY_EXPORTS;
-}
 
 /* ---- exports ------------------------------------------------------------------------------ */
 
@@ -63,7 +54,7 @@ static bool ask(uint64_t addr, uint64_t size, struct pdn_allocation *allocation)
 	return false;
 }
 
-/* Another thread may free the memory (race.h): that is waited for. false: for too long. */
+/* Another thread may free the memory (guard.h): that is waited for. false: for too long. */
 static bool begin_question(struct pdn_flight *flight, uint64_t begin, uint64_t end)
 {
 	while (pdn_flight_begin(flight, begin, end) & PDN_GUARDED) {
@@ -371,7 +362,7 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 	uint32_t past;
 	bool found;
 
-	if (!any())
+	if (!pdn_exports_any())
 		return false;
 	pdn_past_look();
 	past = __atomic_load_n(&pdn_past_ended, __ATOMIC_SEQ_CST);
@@ -454,7 +445,7 @@ void pdn_export_imported(int fd, const void *by, const void *caller)
 	int saved = errno;
 	struct pdn_file file;
 
-	if (any() && pdn_file_of(fd, &file)) {
+	if (pdn_exports_any() && pdn_file_of(fd, &file)) {
 		pdn_lock();
 		add_import(pdn_foreign_of_file(&file), by, caller);
 		pdn_unlock();
@@ -573,7 +564,7 @@ static void say_outlived(const struct pdn_export *export)
 
 bool pdn_exports_may_be_in(const struct pdn_scope *scope)
 {
-	return any() && (scope->kind != PDN_GUARD_RANGE ||
+	return pdn_exports_any() && (scope->kind != PDN_GUARD_RANGE ||
 			 pdn_foreign_may_overlap(scope->begin, scope->end));
 }
 

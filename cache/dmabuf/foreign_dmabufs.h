@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/guard.h"
 
 /*
  * Around the program's call that exports [addr, addr + size). Before it: which memory is there? One

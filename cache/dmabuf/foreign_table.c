@@ -16,6 +16,7 @@
 
 static struct pdn_hashed exports = PDN_HASHED(struct pdn_export);
 static uint32_t root;
+bool pdn_any_export;
 
 /* Of changes of all of this, for walks without the lock. */
 static struct pdn_seqcount changes;
@@ -178,11 +179,8 @@ uint32_t pdn_foreign_overlapping(uint64_t begin, uint64_t end)
 
 static void say_whether_any(void)
 {
-	uint32_t others = __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED) & ~PDN_BUSY_EXPORTS;
-
-	/* Release: pairs with the loads in hook_events.c. */
-	__atomic_store_n(&pdn_busy, others | (exports.count ? PDN_BUSY_EXPORTS : 0),
-			 __ATOMIC_RELEASE);
+	/* Release: pairs with pdn_exports_any(). */
+	__atomic_store_n(&pdn_any_export, exports.count != 0, __ATOMIC_RELEASE);
 }
 
 uint32_t pdn_foreign_add(const struct pdn_export *contents)
@@ -232,4 +230,5 @@ void pdn_foreign_clear(void)
 	pdn_hashed_clear(&exports);
 	root = 0;
 	changes = (struct pdn_seqcount){0}; /* see pdn_foreign_peek() */
+	say_whether_any();
 }

@@ -12,6 +12,7 @@
 
 #include "cache/base/hashed.h"
 #include "cache/base/tree.h"
+#include "cache/base/visible.h"
 #include "cache/driver/driver.h"
 
 /*
@@ -49,9 +50,17 @@ static inline bool pdn_file_is(const struct pdn_file *a, const struct pdn_file *
 }
 
 /*
- * The number of a record with these contents, from 1; 0: there is no room. While there is a record,
- * frees come to pdn_exports_end(): PDN_BUSY_EXPORTS in base/lock.h.
+ * Are dma-bufs of the program's own remembered? Then frees look there. Acquire: the table is there
+ * for walks without the lock. The memory that a caller frees is exported by no other thread
+ * meanwhile.
  */
+extern PDN_HIDDEN bool pdn_any_export; /* changed under the lock */
+static inline bool pdn_exports_any(void)
+{
+	return __atomic_load_n(&pdn_any_export, __ATOMIC_ACQUIRE);
+}
+
+/* The number of a record with these contents, from 1; 0: there is no room. */
 uint32_t pdn_foreign_add(const struct pdn_export *contents);
 /* The same memory was exported once more as the same file, whose earlier descriptor is closed. */
 void pdn_foreign_exported_again(uint32_t record, const struct pdn_export *again);

@@ -68,7 +68,7 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_i
  */
 bool pdn_driver_extent(uint64_t addr, uint64_t *begin, uint64_t *end);
 
-/* Is there memory at this address, whosever it is? Ask in a flight (race.h). */
+/* Is there memory at this address, whosever it is? Ask in a flight (guard.h). */
 bool pdn_driver_has_memory(uint64_t addr);
 
 /* Where the mapping of this device's memory that holds this address ends; 0: there is none. */

@@ -17,7 +17,6 @@ static void begin_end(struct pdn_victims *victims, uint32_t number, enum pindown
 
 	pdn_victims_append(victims, number);
 	region->reason = (uint8_t)reason;
-	region->ender = victims->ender;
 	pdn_region_set_state(number, PDN_DYING);
 	pdn_objects_unlink(number, reason, victims->scope);
 	PDN_POINT(END_DYING, region->base);

@@ -6,9 +6,8 @@
 #ifndef PDN_COLLECT_H
 #define PDN_COLLECT_H
 
-#include "cache/end/ending.h"
+#include "cache/end/work.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
 
 void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason);
 

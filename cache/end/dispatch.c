@@ -64,17 +64,18 @@ static void end(struct pdn_victims *victims, uint32_t number)
 	if (pdn_region_is_abandoned(number))
 		return;
 	if (in_use)
-		pdn_let_go(victims, number);
+		pdn_let_go(victims);
 	else
-		pdn_unpin_idle(victims, number);
+		pdn_unpin_idle(victims);
 }
 
-int pdn_victims_dispatch_some(struct pdn_victims *victims)
+int pdn_victims_dispatch(struct pdn_victims *victims)
 {
 	PDN_UNCANCELLED;
 	int count = 0;
 
-	pdn_barrier_report();
+	if (victims->first)
+		pdn_barrier_report();
 	for (uint32_t number = victims->first, next; number; number = next, count++) {
 		next = pdn_regions[number].victim;
 		end(victims, number);

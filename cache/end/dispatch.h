@@ -3,16 +3,12 @@
 #ifndef PDN_DISPATCH_H
 #define PDN_DISPATCH_H
 
-#include "cache/end/ending.h"
+#include "cache/end/work.h"
 
 /*
  * Lock not held. Notify the subscribers, unpin the idle regions, let go of the others. Returns how
  * many regions there were.
  */
-int pdn_victims_dispatch_some(struct pdn_victims *victims);
-static inline int pdn_victims_dispatch(struct pdn_victims *victims)
-{
-	return victims->first ? pdn_victims_dispatch_some(victims) : 0;
-}
+int pdn_victims_dispatch(struct pdn_victims *victims);
 
 #endif

@@ -9,8 +9,10 @@
 #include "cache/trust/trust.h"
 #include "cache/end/collect.h"
 
-void pdn_victims_split_some(struct pdn_victims *victims)
+void pdn_victims_split_idle_and_held(struct pdn_victims *victims)
 {
+	if (!victims->first)
+		return;
 	pdn_let_hits_pass(victims->first);
 	for (uint32_t n = victims->first; n; n = pdn_regions[n].victim)
 		if (pdn_region_in_use(n) || pdn_objects_hold(n))

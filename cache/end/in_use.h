@@ -12,7 +12,7 @@
 
 #include "cache/base/barrier.h"
 #include "cache/base/test_point.h"
-#include "cache/end/ending.h"
+#include "cache/end/work.h"
 #include "cache/end/kept.h"
 #include "cache/pindown.h"
 #include "cache/hit/announced.h"
@@ -36,12 +36,7 @@ static inline void pdn_let_hits_pass(uint32_t first)
  * Find out which of a list are in use: they are kept for their holders. The idle ones are this
  * thread's to unpin.
  */
-void pdn_victims_split_some(struct pdn_victims *victims);
-static inline void pdn_victims_split_idle_and_held(struct pdn_victims *victims)
-{
-	if (victims->first)
-		pdn_victims_split_some(victims);
-}
+void pdn_victims_split_idle_and_held(struct pdn_victims *victims);
 
 /* Of a list of live regions (linked through ->victim), unlink those that nobody holds. */
 void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,

@@ -16,19 +16,11 @@
 #include "cache/end/invalidate.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/end/replaced.h"
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
-
-/* Lock held. 0: no other thread. */
-static uint32_t who_pins_or_unpins(const struct pdn_scope *scope)
-{
-	uint32_t other = pdn_flights_under(scope);
-
-	return other ? other : pdn_dying_under(scope);
-}
 
 /*
  * Other threads may be asking the driver about this memory, or be pinning it, and have been told to
@@ -48,22 +40,10 @@ static void wait_for_others(const struct pdn_scope *scope)
 		deadline = pdn_race_deadline();
 		in_time = true;
 		pdn_lock();
-		while (in_time && (other = who_pins_or_unpins(scope)) != 0)
+		while (in_time && (other = pdn_work_under(scope)) != 0)
 			in_time = pdn_wait_busy(deadline);
 		pdn_unlock();
 	} while (!in_time && pdn_free_waits_on(other, "pin or unpin"));
-}
-
-/*
- * Lock held. After a heavy barrier: pins of memory that the scope covers lose. true: wait for some.
- */
-static bool mark_flights(const struct pdn_scope *scope)
-{
-	bool any = pdn_flights_any() && pdn_flights_mark_lost(scope);
-
-	if (any)
-		pdn_wake_waiters(); /* one of them may wait for room: make_some_room() */
-	return any;
 }
 
 int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
@@ -75,12 +55,13 @@ int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 
 	pdn_lock();
 	may_be_replaced =
-		reason != PINDOWN_REASON_FLUSHED && (pdn_first_awaiting() || pdn_ending_any());
-	/* Look for other threads' unpins before adding our own. */
-	wait = pdn_dying_under(scope);
+		reason != PINDOWN_REASON_FLUSHED && (pdn_first_awaiting() || pdn_endings_any());
 	pdn_collect(scope, &victims, reason);
 	pdn_victims_split_idle_and_held(&victims);
-	wait |= mark_flights(scope);
+	pdn_flights_mark_lost(scope);
+	wait = pdn_work_under(scope);
+	if (wait)
+		pdn_wake_waiters(); /* a pin may wait for room: make_some_room() */
 	pdn_unlock();
 	count = pdn_victims_dispatch(&victims);
 	if (wait)
@@ -115,11 +96,10 @@ PDN_EXPORT int pindown_invalidate_context(void *context)
 static void drop_own_work(void)
 {
 	pdn_lock();
-	pdn_flights_drop_own();
 	pdn_retired_drop_own();
 	pdn_turns_drop_own();
 	pdn_creations_drop_own();
-	pdn_dying_drop_own();
+	pdn_work_drop_own();
 	pdn_objects_drop_own();
 	pdn_wake_waiters();
 	pdn_unlock();
@@ -129,6 +109,6 @@ PDN_NOTIFIED(thread_quits, drop_own_work);
 
 void pdn_end_fork_child(void)
 {
-	pdn_ending_fork_child();
+	pdn_work_fork_child();
 	pdn_awaiting_fork_child();
 }

@@ -6,7 +6,7 @@
  *	pdn_victims_dispatch()	dispatch.h; lock not held: notify subscribers, unpin the idle ones
  *
  * Each file calls those below it: invalidate.c and replaced.c; dispatch.c and in_use.c; collect.c,
- * which unlinks, and kept.c, which unpins; ending.c, which knows what is under way.
+ * which unlinks, and kept.c, which unpins; work.c, which knows what is under way.
  */
 #ifndef PDN_INVALIDATE_H
 #define PDN_INVALIDATE_H
@@ -15,7 +15,7 @@
 #include "cache/end/in_use.h"
 #include "cache/hit/index.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/end/collect.h"
 
 /*

@@ -12,7 +12,6 @@
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"
-#include "cache/end/ending.h"
 #include "cache/hit/index.h"
 #include "cache/end/kept.h"
 #include "cache/objects/object.h"
@@ -36,11 +35,12 @@ static void unpin_backed(struct pindown_region *region)
 }
 
 /*
- * The region is DYING and this thread's: unpin it, without the lock, shielded from cancellation. To
+ * The first region of the list is DYING: unpin it, without the lock, shielded from cancellation. To
  * others it is dying until its record is free. Most often its backend has something of it.
  */
-static void unpin(struct pdn_victims *victims, uint32_t number, bool was_kept)
+static void unpin(struct pdn_victims *victims, bool was_kept)
 {
+	uint32_t number = victims->first;
 	struct pindown_region *region = &pdn_regions[number];
 	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
 
@@ -54,15 +54,15 @@ static void unpin(struct pdn_victims *victims, uint32_t number, bool was_kept)
 	pdn_lock();
 	if (!pdn_region_is_abandoned(number)) {
 		pdn_account_unpin(region, was_kept);
-		pdn_ending_leave(victims, number);
+		pdn_victims_leave(victims);
 		pdn_region_free(number);
 	}
 	pdn_unlock();
 }
 
-void pdn_unpin_idle(struct pdn_victims *victims, uint32_t number)
+void pdn_unpin_idle(struct pdn_victims *victims)
 {
-	unpin(victims, number, false);
+	unpin(victims, false);
 }
 
 /* ---- awaiting the end of their memory ------------------------------------------------------- */
@@ -135,32 +135,32 @@ void pdn_keep(uint32_t number)
 	pdn_region_set_state(number, PDN_KEPT);
 }
 
-void pdn_take_over(uint32_t number)
+void pdn_take_over(struct pdn_victims *victims, uint32_t number)
 {
-	pdn_busy_add(1); /* first: frees look at it without the lock */
+	pdn_victims_append(victims, number);
 	pdn_stop_awaiting(number);
-	pdn_dying_append(number);
 }
 
 /* At once, and not only just before the unpin: its last holder may now free the memory. */
-bool pdn_region_take_kept(uint32_t number)
+void pdn_region_take_kept(struct pdn_victims *victims, uint32_t number)
 {
 	if (!is_kept_for_nobody(number))
-		return false;
-	pdn_take_over(number);
+		return;
+	pdn_take_over(victims, number);
 	pdn_region_set_state(number, PDN_DYING);
-	return true;
 }
 
-void pdn_unpin_kept(uint32_t number)
+void pdn_unpin_kept(struct pdn_victims *victims)
 {
 	PDN_UNCANCELLED;
 
-	unpin(NULL, number, true);
+	while (victims->first && !pdn_region_is_abandoned(victims->first))
+		unpin(victims, true);
 }
 
-void pdn_let_go(struct pdn_victims *victims, uint32_t number)
+void pdn_let_go(struct pdn_victims *victims)
 {
+	uint32_t number = victims->first;
 	bool last;
 
 	PDN_POINT(END_LETTING_GO, pdn_region_base_now(number));
@@ -176,11 +176,11 @@ void pdn_let_go(struct pdn_victims *victims, uint32_t number)
 	if (last) {
 		pdn_region_set_state(number, PDN_DYING); /* this thread's still */
 	} else {
-		pdn_ending_leave(victims, number);
+		pdn_victims_leave(victims);
 		if (pdn_objects_await_reuse(number))
 			pdn_await_reuse(number);
 	}
 	pdn_unlock();
 	if (last)
-		unpin(victims, number, true);
+		unpin(victims, true);
 }

@@ -9,13 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/end/ending.h"
+#include "cache/end/work.h"
 
 /*
- * Lock not held, and shielded from cancellation. Unpin a region that is DYING and this thread's;
- * then its record is free again. `victims` as in pdn_ending_leave().
+ * Lock not held, and shielded from cancellation. Unpin the first region of a list, which is DYING;
+ * then its record is free again.
  */
-void pdn_unpin_idle(struct pdn_victims *victims, uint32_t number);
+void pdn_unpin_idle(struct pdn_victims *victims);
 
 /*
  * Lock held. An ending region is still in use: it is kept. A hold of our own keeps it from going
@@ -25,22 +25,22 @@ void pdn_unpin_idle(struct pdn_victims *victims, uint32_t number);
 void pdn_keep(uint32_t number);
 
 /*
- * Lock not held. Everyone has been notified: drop pdn_keep()'s hold. If it was the last one, unpin
- * the region. `victims` as in pdn_ending_leave().
+ * Lock not held. Everyone has been notified about the first region of a list: drop pdn_keep()'s
+ * hold. If it was the last one, unpin the region.
  */
-void pdn_let_go(struct pdn_victims *victims, uint32_t number);
+void pdn_let_go(struct pdn_victims *victims);
 
-/* Lock held. A kept region is this thread's from here on: a free of its memory waits. */
-void pdn_take_over(uint32_t number);
+/* Lock held. A kept region is in this list from here on: a free of its memory waits. */
+void pdn_take_over(struct pdn_victims *victims, uint32_t number);
 
 /*
  * Lock held. If a kept region is no longer in use, neither held itself nor by its objects, it
- * becomes DYING and is the caller's to unpin. A free of its memory waits for that.
+ * becomes DYING, and is the caller's to unpin: a free of its memory waits for that.
  */
-bool pdn_region_take_kept(uint32_t number);
+void pdn_region_take_kept(struct pdn_victims *victims, uint32_t number);
 
-/* Lock not held. Unpin a region that pdn_region_take_kept() has given to the caller. */
-void pdn_unpin_kept(uint32_t number);
+/* Lock not held. Unpin what pdn_region_take_kept() has given to the caller, if anything. */
+void pdn_unpin_kept(struct pdn_victims *victims);
 
 /*
  * Kept regions whose memory was freed in stream order, and on which objects are held that are to be

@@ -4,7 +4,7 @@
 #define PDN_REPLACED_H
 
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 
 /*
  * Lock not held. The memory is about to end. For the objects that are held on regions which others

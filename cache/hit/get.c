@@ -283,16 +283,15 @@ PDN_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags,
 static void __attribute__((noinline)) put_slow(uint32_t number)
 {
 	PDN_UNCANCELLED;
-	bool last;
+	struct pdn_victims last = {0};
 
 	PDN_POINT(PUT_SLOW, pdn_region_base_now(number));
 	pdn_lock();
-	last = pdn_region_take_kept(number);
+	pdn_region_take_kept(&last, number);
 	pdn_unlock();
-	if (last) {
+	if (last.first)
 		PDN_POINT(PUT_LAST, pdn_region_base_now(number));
-		pdn_unpin_kept(number);
-	}
+	pdn_unpin_kept(&last);
 }
 
 /* The same order as in pindown_put(), with read-modify-write operations. */

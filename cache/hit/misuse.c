@@ -144,17 +144,18 @@ static bool may_be_used(uint32_t number)
 }
 
 /* Under the lock, which every other put in this process takes, too. */
-static bool put(uint32_t number)
+static void put(struct pdn_victims *last, uint32_t number)
 {
 	pdn_unhold(pdn_self_or_anonymous(), number);
-	return pdn_region_take_kept(number);
+	pdn_region_take_kept(last, number);
 }
 
 void pdn_misuse_put(struct pindown_region *region)
 {
 	PDN_UNCANCELLED;
 	uint32_t number = region_number(region);
-	bool held = false, last = false, known;
+	bool held = false, known;
+	struct pdn_victims last = {0};
 	struct stack stack;
 	struct past before;
 
@@ -169,12 +170,11 @@ void pdn_misuse_put(struct pindown_region *region)
 	held = is_held(number);
 	known = !held && recall(region, &before);
 	if (held) {
-		last = put(number);
+		put(&last, number);
 		remember(region, &stack);
 	}
 	pdn_unlock();
-	if (last)
-		pdn_unpin_kept(number);
+	pdn_unpin_kept(&last);
 	if (!held)
 		report(&stack, known ? &before : NULL,
 		       "pindown_put: nobody holds the region of %llu bytes at 0x%llx, one put was "

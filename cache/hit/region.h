@@ -15,7 +15,7 @@
  *   flags			also while the region is held; read without the lock
  *   reason			read by holders, and by the thread that ends the region
  *   victim			read by the thread that ends the region
- *   queue, ender, dmabuf_users	read under the lock
+ *   queue, dmabuf_users	read under the lock
  *   backings			also by the thread that unpins the region; a holder may read the
  *				handle
  *   device, buffer_id, owner,	before the region is LIVE; constant until its record is free
@@ -86,7 +86,6 @@ struct pindown_region {
 	uint8_t queue;	       /* of live regions: see evict.c, and PDN_QUEUE_SETTLED */
 	int16_t device;
 	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
-	uint32_t ender;	 /* DYING: the tid of the thread that unpins it; 0: that thread is gone */
 	uint64_t buffer_id;
 	void *owner; /* the pool, with POOL; or the context whose end ends it, or NULL */
 } __attribute__((aligned(64)));
@@ -416,6 +415,24 @@ static inline bool pdn_holds_any(uint32_t *const *counts, uint32_t number)
 static inline bool pdn_region_in_use(uint32_t number)
 {
 	return pdn_holds_any(pdn_holds, number);
+}
+
+/*
+ * Store, barrier, load: pairs with hits, which announce the region and then load its state (get.c,
+ * hold_if()), and with puts, which drop their hold and then load it.
+ */
+static inline void pdn_region_set_state(uint32_t number, enum pdn_state state)
+{
+	__atomic_store_n(&pdn_briefs[number].state, state, PDN_BEFORE_BARRIER);
+}
+
+/*
+ * Also without the lock. Somebody has forked meanwhile, and this is the child: the regions are its
+ * parent's.
+ */
+static inline bool pdn_region_is_abandoned(uint32_t number)
+{
+	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
 }
 
 #endif

@@ -288,7 +288,7 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 					.nowait = r->flags & PINDOWN_GET_NOWAIT};
 	struct pdn_held_objects held = {0};
 	uint32_t number = pdn_region_number(region);
-	bool last = false;
+	struct pdn_victims last = {0};
 	int result;
 
 	pdn_lock();
@@ -305,11 +305,10 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 	 */
 	if (r->takes_hold) {
 		pdn_unhold(pdn_self_or_anonymous(), number);
-		last = pdn_region_take_kept(number);
+		pdn_region_take_kept(&last, number);
 	}
 	pdn_unlock();
-	if (last)
-		pdn_unpin_kept(number);
+	pdn_unpin_kept(&last);
 	if (held.all)
 		pdn_held_report(region, &held, 0);
 	return result;

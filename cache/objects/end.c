@@ -119,24 +119,14 @@ static void retire(uint32_t number)
 		pdn_consumer_may_go(consumer);
 }
 
-/* Lock held. If nothing but its objects has kept the region, this thread has to unpin it. */
-static void claim_region(uint32_t region, uint32_t *regions)
+/* Lock held. The objects have been destroyed, and may have been all that kept their regions. */
+static void retire_all(uint32_t chain, struct pdn_victims *last)
 {
-	if (!pdn_region_take_kept(region))
-		return;
-	pdn_regions[region].victim = *regions;
-	*regions = region;
-}
-
-/* Lock held. The objects have been destroyed. Returns a list of regions to be unpinned. */
-static uint32_t retire_all(uint32_t chain)
-{
-	uint32_t regions = 0;
 	bool has_readers = false;
 
 	for (uint32_t n = chain; n; n = pdn_objects[n].victim) {
 		if (is_abandoned(&pdn_objects[n]))
-			return 0;
+			return;
 		pdn_object_unlink(n);
 		has_readers |= pdn_state_is_linked(pdn_state_of(pdn_objects[n].region));
 	}
@@ -147,26 +137,22 @@ static uint32_t retire_all(uint32_t chain)
 
 		next = pdn_objects[n].victim;
 		retire(n);
-		claim_region(region, &regions);
+		pdn_region_take_kept(last, region);
 	}
 	pdn_wake_waiters();
-	return regions;
 }
 
 void pdn_objects_destroy_claimed(uint32_t chain)
 {
-	uint32_t regions;
+	struct pdn_victims last = {0};
 
 	for (uint32_t n = chain; n; n = pdn_objects[n].victim)
 		if (!is_abandoned(&pdn_objects[n]))
 			destroy(n);
 	pdn_lock();
-	regions = retire_all(chain);
+	retire_all(chain, &last);
 	pdn_unlock();
-	for (uint32_t next; regions; regions = next) {
-		next = pdn_regions[regions].victim;
-		pdn_unpin_kept(regions);
-	}
+	pdn_unpin_kept(&last);
 }
 
 void pdn_object_let_go(uint32_t number)

@@ -22,7 +22,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/base/thread.h"
 #include "cache/trace/writer.h"

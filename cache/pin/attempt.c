@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Pins that meet frees, and pins of the same memory. race.h says how they notice each other. */
+/* Pins that meet frees, and pins of the same memory. guard.h says how they notice each other. */
 #include "cache/show/account.h"
 #include "cache/pin/attempt.h"
 #include "cache/base/barrier.h"

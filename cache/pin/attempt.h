@@ -14,7 +14,7 @@
 #include "cache/driver/driver.h"
 #include "cache/pin/growth.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 
 /* The outcome of an attempt: a pindown_result, or this: something has changed, try again. */
 #define PDN_AGAIN 1

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Misses: ask the driver for the allocation at an address, pin it, and insert its region in the
- * index. If the memory is freed meanwhile, all of it is undone; race.h says how that is noticed.
+ * index. If the memory is freed meanwhile, all of it is undone; guard.h says how that is noticed.
  * This calls attempt.c, pin_memory.c, refusal.c and commit.c, which do not call each other but for
  * the first.
  */
@@ -175,14 +175,13 @@ static int pin_and_commit(struct pdn_attempt *a, const struct pdn_backend *backe
 static void put(struct pdn_attempt *a)
 {
 	uint32_t number = pdn_region_number(a->region);
-	bool last;
+	struct pdn_victims last = {0};
 
 	pdn_lock();
 	pdn_unhold(pdn_self_or_anonymous(), number);
-	last = pdn_region_take_kept(number);
+	pdn_region_take_kept(&last, number);
 	pdn_unlock();
-	if (last)
-		pdn_unpin_kept(number);
+	pdn_unpin_kept(&last);
 	a->region = NULL;
 }
 

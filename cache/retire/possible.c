@@ -6,8 +6,7 @@
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/log.h"
-#include "cache/end/ending.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/retire/records.h"
 

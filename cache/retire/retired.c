@@ -3,8 +3,7 @@
 #define _GNU_SOURCE
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
-#include "cache/end/ending.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/retire/records.h"
 #include "cache/retire/turns.h"

@@ -69,7 +69,7 @@ void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
  */
 static bool others_may_give_way(void)
 {
-	return pdn_dying_any() || pdn_flights_of_others_reserve();
+	return pdn_endings_of_others() || pdn_flights_of_others_reserve();
 }
 
 /* Making room for a pin. */

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 
 /* Lock held. If there is room for this many bytes under the budgets, reserve it for the flight. */
 void pdn_reserve_budget(struct pdn_flight *flight, uint64_t bytes);

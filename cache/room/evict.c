@@ -25,7 +25,7 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/room/queues.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 
 static bool is_there(uint32_t number, int place)
@@ -259,7 +259,7 @@ bool pdn_evict_for(struct pdn_pressure *pressure)
 		pressure->regions++;
 		pressure->bytes += pdn_region_pin_length(&pdn_regions[victims.first]);
 	} else {
-		again = pdn_dying_any();
+		again = pdn_endings_of_others();
 		pressure->would_wait = again && pressure->nowait;
 		again = again && !pressure->nowait && pdn_wait_busy(pdn_race_deadline());
 	}
@@ -290,8 +290,7 @@ uint64_t pdn_idle_bytes(int device, uint64_t enough)
  */
 static bool is_worth_trimming(void)
 {
-	return pdn_region_high_water() >= 1024 && pdn_pinned_regions() == 0 && !pdn_flights_any() &&
-	       !pdn_dying_any();
+	return pdn_region_high_water() >= 1024 && pdn_pinned_regions() == 0 && !pdn_works_any();
 }
 
 bool pdn_evict_replaced(const struct pdn_allocation *what)

@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/end/ending.h"
+#include "cache/end/work.h"
 #include "cache/room/queues.h"
-#include "cache/end/race.h"
 
 /*
  * Lock held. Pick the idle region that is to make room (of this device, unless negative) and unlink

@@ -4,7 +4,7 @@
 
 #include "cache/base/barrier.h"
 #include "cache/base/lock.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 
 PDN_WEAK_EVENT(past_is_possible, (void));
@@ -44,8 +44,7 @@ void pdn_past_begins(void)
 bool pdn_past_would_wait(void)
 {
 	/* Relaxed: who begins later is told to give up. */
-	return pdn_past_any() && (pdn_flights_any() ||
-				  __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED) & ~PDN_BUSY_EXPORTS);
+	return pdn_past_any() && pdn_works_any();
 }
 
 void pdn_past_end(void)

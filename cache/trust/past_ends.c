@@ -10,7 +10,7 @@
 #include "cache/end/invalidate.h"
 #include "cache/trust/past.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 
 /* Lock held. Another thread may have ended more meanwhile. */
 static void note_ended(uint32_t count)

@@ -6,11 +6,10 @@
 #include "cache/show/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/lock.h"
-#include "cache/end/ending.h"
+#include "cache/end/work.h"
 #include "cache/trust/past.h"
 #include "cache/pindown.h"
 #include "cache/room/queues.h"
-#include "cache/end/race.h"
 #include "cache/hit/region.h"
 #include "cache/dmabuf/region_dmabuf.h"
 #include "cache/show/format.h"
@@ -40,7 +39,7 @@ static void close_device(void)
 	struct pdn_kmod_left left = {.fd = -1};
 
 	pdn_lock();
-	if (!pdn_pinned_regions() && !pdn_flights_any() && !pdn_dying_any())
+	if (!pdn_pinned_regions() && !pdn_works_any())
 		left = pdn_backend_kmod_leave();
 	pdn_unlock();
 	pdn_backend_kmod_close(&left);

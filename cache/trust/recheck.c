@@ -10,7 +10,7 @@
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/trust/trust.h"
 
@@ -101,7 +101,7 @@ static void ask_about(struct suspect *suspects, unsigned n)
 
 /*
  * It is gone, or nobody knows. A free of the region's own memory has ended the region before it is
- * in the driver. One that does not say what it is of (race.h) need not be; or the driver has
+ * in the driver. One that does not say what it is of (guard.h) need not be; or the driver has
  * answered with an error that says nothing of the memory. Then the region's hits have to ask, each
  * for itself, for as long as it lives. That is as with a volatile region, but what they find was
  * missed, unless the region is volatile, too.

@@ -18,7 +18,7 @@
 #include "cache/base/thread.h"
 #include "cache/driver/driver.h"
 #include "cache/room/queues.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hook_events.h"
 #include "cache/end/invalidate.h"
 #include "cache/trust/past.h"

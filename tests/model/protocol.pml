@@ -636,27 +636,23 @@ end_it:
 	:: index == 0 && sequence == seen -> goto returned
 #else
 	if
-#ifndef LOOKS_FOR_FLIGHTS_LAST
-	:: !flight ->
+#ifndef LOOKS_FOR_WORK_LAST
+	:: !flight && busy == 0 -> /* pdn_works_any(): one list has both */
 #else
 	:: true ->
 #endif
 		if
-		:: busy == 0 ->
+		:: index == 0 ->
 			if
-			:: index == 0 ->
+			:: sequence == seen ->
+#ifdef LOOKS_FOR_WORK_LAST
 				if
-				:: sequence == seen ->
-#ifdef LOOKS_FOR_FLIGHTS_LAST
-					if
-					:: !flight -> goto returned
-					:: else
-					fi
-#else
-					goto returned
-#endif
+				:: !flight && busy == 0 -> goto returned
 				:: else
 				fi
+#else
+				goto returned
+#endif
 			:: else
 			fi
 		:: else

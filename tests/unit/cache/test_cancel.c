@@ -9,7 +9,7 @@
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "tests/unit/support/cancel_test.h"
 
 /* the type of cancellation: each test is run with both */
@@ -139,7 +139,7 @@ static void sweep_driver(void (*what)(void), bool with_region)
 		met = fake_edge_met();
 		fake_at_edge(FAKE_CALLS, 0, NULL, NULL);
 		ck_assert(met == cancelled);
-		ck_assert(!pdn_flights_any());
+		ck_assert(!pdn_works_any());
 		assert_in_order();
 	}
 }

@@ -11,7 +11,7 @@
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "tests/unit/support/cancel_test.h"
 #include "tests/unit/support/stepping.h"
 
@@ -463,8 +463,7 @@ static void stepped_act(void)
 static void free_what_is_left_without_lock(void)
 {
 	ck_assert_msg(!pdn_here.lock[PDN_LOCK_CACHE], "the cancelled thread still has the lock");
-	ck_assert_uint_eq(pdn_busy, 0);
-	ck_assert(!pdn_flights_any());
+	ck_assert(!pdn_works_any());
 	free_what_is_left();
 }
 

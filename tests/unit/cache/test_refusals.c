@@ -9,7 +9,7 @@
 
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/syscalls.h"
 
@@ -168,7 +168,7 @@ static void free_there(void *arg)
 
 static void free_meanwhile(void)
 {
-	ck_assert(!pdn_flights_any()); /* a free would wait for it */
+	ck_assert(!pdn_works_any()); /* a free would wait for it */
 	in_other_thread(free_there, NULL);
 	in_pause = NULL;
 }

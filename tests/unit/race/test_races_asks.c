@@ -13,7 +13,7 @@
 #include "cache/driver/driver.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/hook_events.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/trust/recheck.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/freer.h"

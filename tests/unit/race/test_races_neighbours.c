@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cache/hook_events.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/freer.h"
 

@@ -12,7 +12,7 @@
 #include "cache/hook_events.h"
 #include "cache/end/invalidate.h"
 #include "cache/pindown.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "tests/unit/support/order_test.h"
 
@@ -181,13 +181,13 @@ static void put(void)
 /* Unpins the region that a put left behind, although the put should have taken the lock. */
 static void clear_away(uint32_t number)
 {
-	bool last;
+	struct pdn_victims last = {0};
 
 	pdn_lock();
-	last = pdn_region_take_kept(number);
+	pdn_region_take_kept(&last, number);
 	pdn_unlock();
-	ck_assert(last);
-	pdn_unpin_kept(number);
+	ck_assert(last.first);
+	pdn_unpin_kept(&last);
 }
 
 static enum outcome is_nothing_kept(void)

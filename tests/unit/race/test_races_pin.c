@@ -11,7 +11,7 @@
 #include <sched.h>
 #include <string.h>
 
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "tests/unit/support/edges_test.h"
 
 START_TEST(a_pin_loses_against_a_free)
@@ -89,8 +89,7 @@ static void free_when_told(uint64_t base)
 
 	other.exports_after_end = fake_open_exports_of(other.old_id);
 	__atomic_store_n(&slow.through, true, __ATOMIC_SEQ_CST);
-	wait_until(__atomic_load_n(&slow.go, __ATOMIC_SEQ_CST) ||
-		   !(pdn_flights_any() || __atomic_load_n(&pdn_busy, __ATOMIC_SEQ_CST)));
+	wait_until(__atomic_load_n(&slow.go, __ATOMIC_SEQ_CST) || !pdn_works_any());
 	really_free(base);
 	pdn_ended(guard);
 }

@@ -7,7 +7,7 @@
 #include "cache/hook_events.h"
 #include "cache/end/in_use.h"
 #include "cache/end/invalidate.h"
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "cache/trust/recheck.h"
 #include "tests/unit/support/freer.h"
 

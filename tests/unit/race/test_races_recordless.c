@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 #include "tests/unit/support/edges_test.h"
 #include "tests/unit/support/refuse.h"
 

@@ -327,7 +327,8 @@ static void other_ends_one_more(void)
 static void check_late_put(void)
 {
 	uint32_t number = pdn_region_number(second);
-	bool last;
+	struct pdn_victims last = {0};
+	bool was_last;
 
 	if (!race_met()) {
 		other_puts();
@@ -335,13 +336,12 @@ static void check_late_put(void)
 		return;
 	}
 	pdn_lock();
-	last = pdn_region_take_kept(number);
+	pdn_region_take_kept(&last, number);
 	pdn_unlock();
-	if (last)
-		pdn_unpin_kept(number);
-	else
-		taken_by_late_put++;
-	ck_assert(last || second == region);
+	was_last = last.first;
+	pdn_unpin_kept(&last);
+	taken_by_late_put += !was_last;
+	ck_assert(was_last || second == region);
 	ck_assert_uint_eq(fake_open_exports_of(second_id), 0);
 	ck_assert_int_eq(fake_free(AT(1)), FAKE_SUCCESS);
 	assert_all_gone();

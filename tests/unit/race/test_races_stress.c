@@ -315,7 +315,6 @@ static void note_regions_of(uint64_t id)
 		note("  in region", pdn_regions[n].base, n);
 		note("    its state", pdn_regions[n].base, pdn_briefs[n].state);
 		note("    the reason of its end", pdn_regions[n].base, pdn_regions[n].reason);
-		note("    ended by thread id", pdn_regions[n].base, pdn_regions[n].ender);
 		note("    is held", pdn_regions[n].base, pdn_region_in_use(n));
 	}
 	pdn_unlock();

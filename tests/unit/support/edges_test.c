@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/unit/support/edges_test.h"
 
-#include "cache/end/race.h"
+#include "cache/end/work.h"
 
 struct other other;
 

@@ -8,6 +8,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
+#include "cache/dmabuf/foreign_table.h"
 #include "cache/base/lock.h"
 #include "cache/pindown.h"
 #include "tests/unit/support/trace_test.h"
@@ -37,7 +38,7 @@ static int a_buffer(void)
 
 static bool any_remembered(void)
 {
-	return __atomic_load_n(&pdn_busy, __ATOMIC_RELAXED) != 0;
+	return pdn_exports_any();
 }
 
 static void outlived(unsigned count, uint64_t addr, unsigned flags)

@@ -34,7 +34,6 @@ struct import {
 static struct pdn_hashed imports = PDN_HASHED(struct import);
 static uint32_t last_number;
 
-
 /* ---- exports ------------------------------------------------------------------------------ */
 
 /*
@@ -565,7 +564,7 @@ static void say_outlived(const struct pdn_export *export)
 bool pdn_exports_may_be_in(const struct pdn_scope *scope)
 {
 	return pdn_exports_any() && (scope->kind != PDN_GUARD_RANGE ||
-			 pdn_foreign_may_overlap(scope->begin, scope->end));
+				     pdn_foreign_may_overlap(scope->begin, scope->end));
 }
 
 /* Lock held. One whose memory the scope covers, from this record on; 0: none. */

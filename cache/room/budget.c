@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The budgets of bytes, regions and descriptors: whether a pin has room, and making it (§2.1). */
+/*
+ * The budgets of bytes, regions and descriptors: whether a pin has room, and making it (§2.1 of the
+ * guide).
+ */
 #include "cache/show/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/config.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Ranges in which calls that end memory can't all be seen: graphs own their memory and free it as
- * they run. A region there is checked by buffer id on each hit (§3.5). Some of them are leaving:
- * the program has freed them in stream order, and the driver has them until the stream's turn.
+ * they run. A region there is checked by buffer id on each hit (§3.5 of the guide). Some of them
+ * are leaving: the program has freed them in stream order, and the driver has them until the
+ * stream's turn.
  */
 #define _GNU_SOURCE
 #include <stddef.h>

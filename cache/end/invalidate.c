@@ -118,7 +118,6 @@ static void drop_own_work(void)
 	pdn_flights_drop_own();
 	pdn_retired_drop_own();
 	pdn_turns_drop_own();
-	pdn_creations_drop_own();
 	pdn_dying_drop_own();
 	pdn_objects_drop_own();
 	pdn_wake_waiters();

@@ -74,35 +74,51 @@ static void keep_from_the_first(uint32_t number, uint32_t region)
 		pdn_await_reuse(region);
 }
 
-static void publish(uint32_t number, uint32_t region, const struct request *r, void *data,
-		    bool may_retire)
+/*
+ * Lock held. A record for an object that this thread makes, on the region; 0: there is none, or no
+ * room for finding it. Relaxed, since a late reader may still be looking at the old record; the
+ * release of the region, and of the links to it, publishes all of it.
+ */
+static uint32_t new_record(uint32_t region, const struct request *r)
 {
+	uint32_t number = pdn_object_alloc();
 	struct pindown_object *object = &pdn_objects[number];
 
-	/*
-	 * Relaxed, since a late reader may still be looking at the old record; the release of the
-	 * region, and of the links to it, publishes all of it.
-	 */
+	if (!number)
+		return 0;
+	object->worker = pdn_my_tid();
 	__atomic_store_n(&object->consumer, r->consumer, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.owner, r->key->owner, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.word[0], r->key->word[0], __ATOMIC_RELAXED);
 	__atomic_store_n(&object->key.word[1], r->key->word[1], __ATOMIC_RELAXED);
-	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
 	__atomic_store_n(&object->region, region, __ATOMIC_RELEASE);
+	__atomic_store_n(&object->state, PDN_OBJECT_MAKING, __ATOMIC_RELAXED);
+	if (pdn_object_link(number))
+		return number;
+	pdn_object_free(number);
+	return 0;
+}
+
+/* Lock held. It is made, and held by its maker: a thread that finds it LIVE sees all of it. */
+static void publish(struct pindown_object *object, void *data, bool may_retire)
+{
+	uint32_t number = pdn_object_number(object);
+
+	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
 	object->revoked = false;
 	object->may_retire = may_retire;
 	object->was_counted = false;
 	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
-	/* As each change of the state: see pdn_object_set_state(). */
-	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);
-	pdn_object_link(number); /* a thread that finds it sees all of the above */
+	pdn_object_set_state(object, PDN_OBJECT_LIVE);
 	pdn_account_object_made();
-	if (is_leaving(region))
-		keep_from_the_first(number, region);
+	if (is_leaving(object->region))
+		keep_from_the_first(number, object->region);
+	else
+		pdn_object_serve(number);
 }
 
 /* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
-static void discard(struct pdn_consumer *consumer, struct pdn_object_event *event, void *data)
+static void discard(struct pdn_client *consumer, struct pdn_object_event *event, void *data)
 {
 	struct pindown_region *region = &pdn_regions[event->region];
 	/* Relaxed: pairs with pdn_end_replaced(). */
@@ -128,32 +144,14 @@ static int result_of_create(int own)
 	return own <= 0 ? own : PINDOWN_CREATE_FAILED(own < most ? own : most);
 }
 
-/* Lock held. 0: there is none, or no room for finding it. */
-static uint32_t new_record(uint32_t region, const struct request *r)
-{
-	uint32_t number = pdn_object_alloc();
-
-	if (!number || pdn_object_enter(number, region, r->consumer, r->key))
-		return number;
-	pdn_object_free(number);
-	return 0;
-}
-
-/* Lock held. It was never on a region. */
-static void free_record(uint32_t number)
-{
-	pdn_object_leave(number);
-	pdn_object_free(number);
-}
-
 /*
- * Lock held, and dropped meanwhile; the creation is listed, and the caller holds the region. A free
- * of the memory and the end of the owner wait until the creation is unlisted.
+ * Lock held, and dropped meanwhile; the caller holds the region. A free of the memory and the end
+ * of the owner wait while the object is being made.
  */
-static int create_object(struct pdn_creation *creation, struct pdn_consumer *consumer,
-			 uint32_t number, const struct request *r)
+static int make_object(struct pdn_client *consumer, uint32_t number, const struct request *r)
 {
-	uint32_t region = creation->region;
+	struct pindown_object *object = &pdn_objects[number];
+	uint32_t region = object->region;
 	struct pdn_object_event event = {.region = region, .number = number, .key = r->key};
 	const struct pindown_object_request what = {.key = *r->key,
 						    .region = &pdn_regions[region],
@@ -175,29 +173,29 @@ static int create_object(struct pdn_creation *creation, struct pdn_consumer *con
 	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
 	pdn_lock();
 	gone = !takes_objects(region) || consumer->leaving;
-	if (result == 0 && gone && pdn_creation_is_listed(creation)) {
+	if (result == 0 && gone && object->state == PDN_OBJECT_MAKING) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pdn_unlock();
 		discard(consumer, &event, data);
 		pdn_lock();
 	}
-	if (!pdn_creation_is_listed(creation))
-		result = PINDOWN_ERR_BUSY; /* region and new object belong to the parent */
-	else if (result != 0)
-		free_record(number);
+	if (object->state != PDN_OBJECT_MAKING)
+		return PINDOWN_ERR_BUSY; /* in a child: region and object belong to the parent */
 	consumer->stats.create_errors += event.result != 0;
-	pdn_creation_unlist(creation);
 	if (result == 0) {
 		consumer->stats.objects_made++;
-		publish(number, region, r, data, may_retire);
-		*r->object = &pdn_objects[number];
+		publish(object, data, may_retire);
+		*r->object = object;
+	} else {
+		pdn_object_unmake(number);
+		pdn_client_may_go(consumer);
 	}
-	pdn_consumer_leave(consumer);
+	pdn_wake_waiters();
 	return result;
 }
 
 /*
- * Lock held. The object that can be returned, or is about to end; 0: none. An object whose owner
+ * Lock held. The object that can be returned, or is being made or about to end; 0: none. An object whose owner
  * has ended stays on a live region as KEPT, and may be the first of the list.
  */
 static uint32_t find_usable(uint32_t region, const struct request *r)
@@ -208,23 +206,6 @@ static uint32_t find_usable(uint32_t region, const struct request *r)
 			       pdn_objects[first].state != PDN_OBJECT_KEPT
 		       ? first
 		       : pdn_object_find_other(region, r->consumer, r->key);
-}
-
-static int begin_creation(struct pdn_consumer *consumer, uint32_t region, const struct request *r)
-{
-	uint32_t number = new_record(region, r);
-	struct pdn_creation creation = {
-		.region = region,
-		.consumer = r->consumer,
-		.tid = pdn_my_tid(),
-		.key = *r->key,
-	};
-
-	if (!number)
-		return NO_RECORD;
-	pdn_creation_list(&creation);
-	pdn_consumer_enter(consumer);
-	return create_object(&creation, consumer, number, r);
 }
 
 /* Lock held. Another thread makes or destroys the object; a thread can't wait for itself. */
@@ -244,9 +225,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 	int result = PINDOWN_OK;
 
 	while (result == PINDOWN_OK) {
-		struct pdn_consumer *consumer = pdn_consumer(r->consumer);
-		const struct pdn_creation *creation =
-			pdn_creation_find(region, r->consumer, r->key);
+		struct pdn_client *consumer = pdn_consumer(r->consumer);
 		uint32_t number;
 
 		if (!consumer || consumer->leaving)
@@ -261,10 +240,11 @@ static int find_or_make(uint32_t region, const struct request *r)
 		}
 		if (r->flags & PINDOWN_GET_CACHED)
 			return PINDOWN_ERR_NOT_DEVICE;
-		if (!number && !creation)
-			return begin_creation(consumer, region, r);
-		result = wait_for_other(number ? pdn_objects[number].worker : creation->tid,
-					r->flags, deadline);
+		if (!number) {
+			number = new_record(region, r);
+			return number ? make_object(consumer, number, r) : NO_RECORD;
+		}
+		result = wait_for_other(pdn_objects[number].worker, r->flags, deadline);
 	}
 	return result;
 }

@@ -40,9 +40,7 @@ void pdn_object_claim(uint32_t number, uint32_t *chain)
 
 	object->worker = pdn_my_tid();
 	object->revoked = pdn_object_is_held(number);
-	object->called = false;
 	pdn_object_set_state(object, PDN_OBJECT_DYING);
-	pdn_consumer_enter(pdn_consumer(object->consumer));
 	object->victim = *chain;
 	*chain = number;
 }
@@ -65,20 +63,13 @@ static void destroy(uint32_t number)
 		.reason = object->reason,
 		.flags = object->revoked ? PDN_TRACE_IN_USE : 0,
 	};
-	struct pdn_consumer *consumer;
+	struct pdn_client *consumer = pdn_consumer(object->consumer);
 
-	pdn_lock();
-	consumer = pdn_consumer(object->consumer);
-	object->called = true;
-	pdn_unlock();
 	if (what.in_use) /* its holder may be reading: pairs with pindown_object_data() */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
 	event.begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
 	event.result = pdn_consumer_destroy(consumer, &what);
 	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, &event);
-	pdn_lock();
-	pdn_consumer_leave(consumer);
-	pdn_unlock();
 }
 
 /*
@@ -99,11 +90,21 @@ void pdn_objects_let_readers_pass(void)
 	}
 }
 
+void pdn_object_unmake(uint32_t number)
+{
+	uint32_t region = pdn_objects[number].region;
+
+	pdn_object_unlink(number);
+	pdn_objects_let_readers_pass();
+	pdn_object_free(number);
+	pdn_account_objects(&pdn_regions[region]);
+}
+
 /* Lock held. No reader walks over it any more. If it is still held, the record waits for that. */
 static void retire(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
-	struct pdn_consumer *consumer = pdn_consumer(object->consumer);
+	struct pdn_client *consumer = pdn_consumer(object->consumer);
 
 	pdn_account_object_gone(object->revoked);
 	if (consumer)
@@ -116,7 +117,7 @@ static void retire(uint32_t number)
 		pdn_object_free(number);
 	}
 	if (consumer)
-		pdn_consumer_may_go(consumer);
+		pdn_client_may_go(consumer);
 }
 
 /* Lock held. If nothing but its objects has kept the region, this thread has to unpin it. */
@@ -200,6 +201,8 @@ static bool holds_region(uint32_t number)
 	switch ((enum pdn_object_state)pdn_objects[number].state) {
 	case PDN_OBJECT_LIVE:
 		return pdn_object_is_held(number);
+	case PDN_OBJECT_MAKING: /* who makes it holds the region */
+		return false;
 	case PDN_OBJECT_ENDING:
 		return pdn_object_is_held(number) && !pdn_object_ends_held(&pdn_objects[number]);
 	default: /* kept, or a thread is about to destroy it */
@@ -216,16 +219,16 @@ bool pdn_objects_some_hold(uint32_t region)
 }
 
 /*
- * Lock held. Is any thread destroying an object of the region, or making one anywhere? The end of
- * its memory waits for both (wait_for_others_on()).
+ * Lock held. Is any thread destroying or making an object of the region? The end of its memory
+ * waits for that (wait_for_others_on()).
  */
 static bool is_worked_on(uint32_t region)
 {
 	uint32_t n = pdn_objects_of[region];
 
-	while (n && pdn_objects[n].state != PDN_OBJECT_DYING)
+	while (n && !pdn_object_worker(&pdn_objects[n]))
 		n = pdn_objects[n].next;
-	return n || pdn_creations_any();
+	return n;
 }
 
 /* Lock held. Is any registration kept of which no byte, or not every one, has ended? */
@@ -246,7 +249,7 @@ static void take_for_replaced(struct pindown_region *region)
 
 bool pdn_objects_await_reuse(uint32_t region)
 {
-	if (!pdn_objects_any(region))
+	if (!pdn_first_object(region))
 		return false;
 	if (some_outlive(region))
 		take_for_replaced(&pdn_regions[region]);
@@ -265,13 +268,14 @@ void pdn_objects_drop_own(void)
 
 	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
 		struct pindown_object *object = &pdn_objects[n];
+		struct pdn_client *consumer = pdn_consumer(object->consumer);
 
 		if (object->worker != me)
 			continue;
 		object->worker = 0;
-		if (object->state == PDN_OBJECT_DYING && !object->called)
-			pdn_consumer_leave(pdn_consumer(object->consumer));
-		else if (pdn_consumer(object->consumer))
-			pdn_consumer_may_go(pdn_consumer(object->consumer));
+		if (object->state == PDN_OBJECT_MAKING)
+			pdn_object_unmake(n);
+		if (consumer)
+			pdn_client_may_go(consumer);
 	}
 }

@@ -38,6 +38,9 @@ void pdn_objects_destroy_claimed(uint32_t chain);
  */
 void pdn_objects_let_readers_pass(void);
 
+/* Lock held. An object is not made after all: its record is free. */
+void pdn_object_unmake(uint32_t number);
+
 /* Has the memory of a region ended that ends for this reason? Else it is still allocated. */
 static inline bool pdn_reason_ends_memory(enum pindown_reason reason)
 {
@@ -60,10 +63,24 @@ static inline bool pdn_object_is_revoked_in_part(const struct pindown_object *ob
 	       pdn_reason_ends_memory(object->reason);
 }
 
-/* Lock held. A worker of 0 means that the object's thread has ended in a callback. */
-static inline bool pdn_object_is_another_threads(const struct pindown_object *object, uint32_t me)
+/*
+ * Lock held. The thread that makes the object, or is about to destroy it or to find out whether it
+ * has to; 0: there is none, or it has ended in a callback.
+ */
+static inline uint32_t pdn_object_worker(const struct pindown_object *object)
 {
-	return object->worker && object->worker != me;
+	return object->state == PDN_OBJECT_MAKING || object->state == PDN_OBJECT_ENDING ||
+			       object->state == PDN_OBJECT_DYING
+		       ? object->worker
+		       : 0;
+}
+
+/* Lock held. The same; 0 also if it is the calling thread. */
+static inline uint32_t pdn_object_other_worker(const struct pindown_object *object)
+{
+	uint32_t worker = pdn_object_worker(object);
+
+	return worker == pdn_my_tid() ? 0 : worker;
 }
 
 #endif

@@ -11,7 +11,6 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
-#include "cache/subscribe.h"
 
 /* Lock held. */
 static uint32_t begin_ends(const struct pdn_selection *selection)
@@ -74,17 +73,10 @@ static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
  */
 static uint32_t other_worker(const struct pdn_selection *selection)
 {
-	uint32_t me = pdn_my_tid(), maker = pdn_creations_of(selection->consumer, selection->owner);
-
-	for (uint32_t n = pdn_first_selected(selection); n && !maker;
-	     n = pdn_next_selected(selection, n)) {
-		uint32_t state = pdn_objects[n].state;
-
-		if ((state == PDN_OBJECT_ENDING || state == PDN_OBJECT_DYING) &&
-		    pdn_object_is_another_threads(&pdn_objects[n], me))
+	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+		if (pdn_object_other_worker(&pdn_objects[n]))
 			return pdn_objects[n].worker;
-	}
-	return maker;
+	return 0;
 }
 
 /* Lock held. */
@@ -128,27 +120,15 @@ static void end_selected(const struct pdn_selection *selection, enum held_ones h
 }
 
 /*
- * Can another thread be waiting for this one? Only if this one is in a callback or in the middle of
- * a free. No thread waits for any other, so any other can wait as long as it takes.
- */
-static bool may_be_awaited(void)
-{
-	const struct pdn_thread *self = pdn_self();
-
-	return !self || self->guard_depth > 0 || pdn_subscriber_runs_here() ||
-	       pdn_any_consumer_runs_here();
-}
-
-/*
  * Lock held, and dropped while waiting. Waits until no other thread makes or destroys any of the
  * objects; false: this thread and another may be waiting for each other. Of the threads in such a
  * circle the last one to look finds that the next one waits. It looks twice, because a thread may
- * also wait for just a moment.
+ * also wait for just a moment. A thread that nobody can be waiting for waits as long as it takes.
  */
 static bool wait_for_other_workers(const struct pdn_selection *selection, enum held_ones held)
 {
 	const uint64_t look_ns = 10000000;
-	bool careful = may_be_awaited();
+	bool careful = pdn_may_be_awaited();
 	unsigned stuck = 0;
 	uint32_t other;
 
@@ -207,33 +187,14 @@ static uint32_t claim_kept(const struct pdn_selection *selection)
 	return chain;
 }
 
-/* Lock held. Callbacks that this thread is in or is about to make: it can't wait for them. */
-static uint32_t callbacks_of_this_thread(const struct pdn_consumer *consumer,
-					 const struct pdn_selection *selection)
-{
-	uint32_t count = pdn_consumer_runs_here(consumer);
-	uint32_t me = pdn_my_tid();
-
-	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
-		if (pdn_objects[n].state == PDN_OBJECT_DYING && pdn_objects[n].worker == me &&
-		    !pdn_objects[n].called)
-			count++;
-	return count;
-}
-
-/* Lock held. Nobody ends an object whose thread has quit. */
+/* Nobody ends an object whose thread has quit. */
 static bool has_objects(uint32_t consumer)
 {
 	const struct pdn_selection all = {consumer, NULL};
 
-	for (uint32_t n = pdn_first_selected(&all); n; n = pdn_next_selected(&all, n)) {
-		const struct pindown_object *object = &pdn_objects[n];
-
-		if (object->state == PDN_OBJECT_KEPT ||
-		    (object->worker &&
-		     (object->state == PDN_OBJECT_ENDING || object->state == PDN_OBJECT_DYING)))
+	for (uint32_t n = pdn_first_selected(&all); n; n = pdn_next_selected(&all, n))
+		if (pdn_objects[n].state == PDN_OBJECT_KEPT || pdn_object_worker(&pdn_objects[n]))
 			return true;
-	}
 	return false;
 }
 
@@ -242,27 +203,24 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 	PDN_UNCANCELLED;
 	const struct pdn_selection selection = {(uint32_t)id, NULL};
 	uint64_t deadline = pdn_race_deadline();
-	struct pdn_consumer *consumer;
+	struct pdn_client *consumer;
 	int result = PINDOWN_ERR_INVALID;
 	uint32_t chain;
 
 	pdn_lock();
-	consumer = id < 1 ? NULL : pdn_consumer(selection.consumer);
+	consumer = pdn_client(PDN_CONSUMER, id);
 	if (!consumer || consumer->leaving)
 		goto out;
 	result = PINDOWN_OK;
 	consumer->has_objects = has_objects;
 	consumer->leaving = true; /* from here on attach makes no object for it */
-	pdn_consumer_enter(consumer);
+	consumer->running++;	  /* keeps the record meanwhile */
 	while ((chain = claim_or_restore(begin_ends(&selection), HELD_REVOKED)) ||
 	       (chain = claim_kept(&selection)) || other_worker(&selection) ||
-	       consumer->running > 1 + callbacks_of_this_thread(consumer, &selection)) {
-		if (!chain && !pdn_wait_busy(deadline)) {
-			deadline = pdn_race_deadline();
-			if (may_be_awaited()) {
-				result = PINDOWN_ERR_DEADLOCK;
-				break;
-			}
+	       consumer->running > 1 + pdn_client_runs_here(consumer)) {
+		if (!chain && !pdn_client_wait(&deadline)) {
+			result = PINDOWN_ERR_DEADLOCK;
+			break;
 		}
 		if (!chain)
 			continue;
@@ -270,7 +228,7 @@ PDN_EXPORT int pindown_consumer_remove(int id)
 		pdn_objects_destroy_claimed(chain);
 		pdn_lock();
 	}
-	pdn_consumer_leave(consumer);
+	pdn_client_leave(consumer);
 out:
 	pdn_unlock();
 	return result;

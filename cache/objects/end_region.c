@@ -129,13 +129,8 @@ static uint32_t claim_or_keep(uint32_t region, const struct pdn_scope *part,
 /* Lock held. Is another thread destroying or making an object on the region? */
 static uint32_t who_works_on(uint32_t region)
 {
-	uint32_t me = pdn_my_tid(), maker = pdn_creations_on(region);
-
-	if (maker)
-		return maker;
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (pdn_objects[n].state == PDN_OBJECT_DYING &&
-		    pdn_object_is_another_threads(&pdn_objects[n], me))
+		if (pdn_object_other_worker(&pdn_objects[n]))
 			return pdn_objects[n].worker;
 	return 0;
 }

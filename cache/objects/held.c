@@ -17,7 +17,7 @@
 
 void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held)
 {
-	unsigned place = (consumer - 1) % PDN_CONSUMERS;
+	unsigned place = pdn_consumer_place(consumer);
 
 	held->all++;
 	if (held->of[place].count++ == 0)

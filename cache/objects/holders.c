@@ -30,7 +30,7 @@ struct held_objects {
 	uint32_t count;
 	struct held_object {
 		uint32_t number;
-		struct pdn_consumer *consumer;
+		struct pdn_client *consumer;
 		bool named; /* its consumer has named a registration */
 		bool ends;  /* with the memory */
 	} of[AT_ONCE];
@@ -188,7 +188,7 @@ static void search(struct held_objects *held,
 	const struct pdn_holder_search search = {is_wanted, found, held};
 
 	for (uint32_t i = 0; i < held->count; i++) {
-		struct pdn_consumer *consumer = held->of[i].consumer;
+		struct pdn_client *consumer = held->of[i].consumer;
 
 		if (consumer && consumer->holders && !was_asked(held, i))
 			pdn_consumer_name_holders(consumer, &search);

@@ -118,7 +118,7 @@ static const struct pdn_tree tree = {
 /* Relaxed: see pdn_rules. */
 static struct pdn_rules rules_of(uint32_t consumer)
 {
-	const struct pdn_rules *rules = &pdn_rules[(consumer - 1) % PDN_CONSUMERS];
+	const struct pdn_rules *rules = &pdn_rules[pdn_consumer_place(consumer)];
 
 	return (struct pdn_rules){__atomic_load_n(&rules->rights, __ATOMIC_RELAXED),
 				  __atomic_load_n(&rules->flags, __ATOMIC_RELAXED)};
@@ -227,7 +227,7 @@ static bool is_kept(uint32_t number)
 }
 
 /*
- * Acquire: pairs with publish() in attach.c, which stores the region last. So the key is one that
+ * Acquire: pairs with fill() in attach.c, which stores the region last. So the key is one that
  * the object has on this region, and stays while it is announced.
  */
 static bool is_at(uint32_t number, uint32_t region)
@@ -321,28 +321,6 @@ uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct 
 
 /* ---- changes: lock held --------------------------------------------------------------------- */
 
-bool COLD pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
-			   const struct pindown_key *key)
-{
-	if (!pdn_owner_enter(number, consumer, key->owner))
-		return false;
-	entries.most = pdn_object_table.capacity;
-	pdn_seqcount_write_begin(&changes);
-	pdn_objects[number].entry = pdn_hashed_add(&entries, hash_at(region, consumer, key));
-	pdn_seqcount_write_end(&changes);
-	if (!pdn_objects[number].entry)
-		pdn_owner_leave(number);
-	return pdn_objects[number].entry;
-}
-
-void COLD pdn_object_leave(uint32_t number)
-{
-	pdn_seqcount_write_begin(&changes);
-	pdn_hashed_remove(&entries, pdn_objects[number].entry);
-	pdn_seqcount_write_end(&changes);
-	pdn_owner_leave(number);
-}
-
 /* Release, here and below: see `changes`. */
 static void set_family(uint32_t number, uint64_t family)
 {
@@ -396,19 +374,36 @@ void COLD pdn_object_hide(uint32_t number)
 	pdn_seqcount_write_end(&changes);
 }
 
+static bool COLD enter(uint32_t number)
+{
+	struct pindown_object *object = &pdn_objects[number];
+
+	if (!pdn_owner_enter(number, object->consumer, object->key.owner))
+		return false;
+	entries.most = pdn_object_table.capacity;
+	pdn_seqcount_write_begin(&changes);
+	object->entry =
+		pdn_hashed_add(&entries, hash_at(object->region, object->consumer, &object->key));
+	if (object->entry)
+		set_found(number, true);
+	pdn_seqcount_write_end(&changes);
+	if (!object->entry)
+		pdn_owner_leave(number);
+	return object->entry;
+}
+
 /* Release: pairs with pdn_object_load(), here and below. */
-void COLD pdn_object_link(uint32_t number)
+bool COLD pdn_object_link(uint32_t number)
 {
 	uint32_t *first = &pdn_objects_of[pdn_objects[number].region];
 
+	if (!enter(number))
+		return false;
 	if (*first)
 		entry_of(*first)->previous = number;
 	__atomic_store_n(&pdn_objects[number].next, *first, __ATOMIC_RELEASE);
-	pdn_seqcount_write_begin(&changes);
-	set_found(number, true);
-	pdn_seqcount_write_end(&changes);
-	pdn_object_serve(number);
 	__atomic_store_n(first, number, __ATOMIC_RELEASE);
+	return true;
 }
 
 void COLD pdn_object_unlink(uint32_t number)
@@ -421,7 +416,10 @@ void COLD pdn_object_unlink(uint32_t number)
 		entry_of(next)->previous = previous;
 	__atomic_store_n(at, next, __ATOMIC_RELEASE);
 	pdn_object_serve_no_more(number);
-	pdn_object_leave(number);
+	pdn_seqcount_write_begin(&changes);
+	pdn_hashed_remove(&entries, pdn_objects[number].entry);
+	pdn_seqcount_write_end(&changes);
+	pdn_owner_leave(number);
 }
 
 /* A child that was forked in the middle of a change has an odd count. */

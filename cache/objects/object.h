@@ -23,12 +23,15 @@
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
 #include "cache/end/race.h"
+#include "cache/objects/consumer.h"
 #include "cache/hit/region.h"
 #include "cache/base/thread.h"
 #include "cache/trace/writer.h"
 
 /*
- *	FREE -> LIVE				made, and found by attach
+ *	FREE -> MAKING -> LIVE			made by one thread, without the lock, and then
+ *						found by attach
+ *	MAKING -> FREE				nothing was made, or its memory ended meanwhile
  *	LIVE -> ENDING -> LIVE			held after all, and its owner lives on
  *	LIVE -> ENDING -> DYING -> FREE		idle: destroyed by one thread, without the lock
  *	LIVE -> ENDING -> KEPT -> DYING -> FREE	held when its memory or its owner ended, up to the
@@ -39,6 +42,7 @@
  */
 enum pdn_object_state {
 	PDN_OBJECT_FREE,
+	PDN_OBJECT_MAKING,
 	PDN_OBJECT_LIVE,
 	PDN_OBJECT_ENDING, /* a thread is finding out whether it is held */
 	PDN_OBJECT_DYING,
@@ -57,10 +61,9 @@ struct pindown_object {
 	uint32_t entry;	     /* for look-ups: lookup.c */
 	uint32_t victim;     /* the next one in a list of objects being ended, or of free records */
 			     /* REVOKED: the number of a range that is retired with it, or 0 */
-	uint32_t worker;     /* ENDING, DYING: tid of the thread that ends it; 0: it has quit */
+	uint32_t worker;     /* MAKING, ENDING, DYING: tid of the thread at work; 0: it has quit */
 	uint16_t reason;     /* enum pindown_reason, from ENDING on */
 	bool revoked : 1;    /* DYING: destroyed although it is held */
-	bool called : 1;     /* DYING: its destroy callback has begun */
 	bool may_retire : 1; /* its memory may be retired: see pdn_consumer_holders() */
 	bool is_touched : 1; /* from ENDING on: memory has ended that it was asked for */
 	bool outlives : 1;   /* from ENDING on: memory lives on that it was asked for */
@@ -70,7 +73,8 @@ struct pindown_object {
 extern struct pindown_object *pdn_objects; /* [0] is never used */
 
 /*
- * A region's first object, for the thread that ends or has ended the region; 0: none. Many programs
+ * A region's first object, also one that is being made, for the thread that ends or has ended the
+ * region; 0: none. Many programs
  * have no objects at all: their table then does not exist, and only the pointer to it is read.
  * Relaxed: objects are linked with a region under the lock, and the region is ended under it.
  */
@@ -117,23 +121,16 @@ static inline uint32_t pdn_object_load(const uint32_t *link)
 uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key);
 
 /*
- * Lock held, for these. A new object's record is to be found by this later, or is not any more.
- * false: there is no room.
+ * Lock held, for these. An object that is being made comes to its region, as the first of the list,
+ * and to its owner; false: there is no room. It goes, once and for all: from the lists and from all
+ * look-ups.
  */
-bool pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
-		      const struct pindown_key *key);
-void pdn_object_leave(uint32_t number);
-
-/*
- * An object that is LIVE comes to its region, as the first of the list. It goes, once and for all:
- * from the list and from all look-ups.
- */
-void pdn_object_link(uint32_t number);
+bool pdn_object_link(uint32_t number);
 void pdn_object_unlink(uint32_t number);
 
 /*
  * An object that may end no longer serves for other keys than its own; all of a region don't; and
- * one does again, as it is LIVE after all.
+ * one does that is LIVE, or is so after all.
  */
 void pdn_object_serve_no_more(uint32_t number);
 void pdn_objects_serve_no_more(uint32_t region);
@@ -180,7 +177,7 @@ struct pdn_selection {
 	const uint64_t *owner; /* NULL: all */
 };
 
-/* These, also those that are being made (FREE), without those that were retired; 0: no more. */
+/* These, without those that were retired; 0: no more. */
 uint32_t pdn_first_selected(const struct pdn_selection *selection);
 uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t number);
 
@@ -191,70 +188,6 @@ void pdn_owners_fork_child(void);
 uint32_t pdn_object_alloc(void);
 void pdn_object_free(uint32_t number);
 uint32_t pdn_object_high_water(void);
-
-/* ---- consumer.c --------------------------------------------------------------------------- */
-
-#define PDN_CONSUMERS	  32
-#define PDN_CONSUMER_NAME 16
-
-/*
- * Which objects of a consumer serve besides that of exactly the key. Relaxed and without the lock:
- * after the consumer's end no object of its id is live, so another one's rules find none.
- */
-struct pdn_rules {
-	uint64_t rights, flags;
-};
-extern struct pdn_rules pdn_rules[PDN_CONSUMERS];
-
-/* Lock held. The consumer with this id, also while it is being removed; NULL: there is none. */
-struct pdn_consumer *pdn_consumer(uint32_t id);
-
-struct pdn_consumer {
-	struct pindown_consumer ops;
-	struct pindown_consumer_stats stats; /* only what is counted; under the lock */
-	char name[PDN_CONSUMER_NAME];
-	/* Names the program's registrations; NULL: it can't. Set once (pdn_consumer_holders()). */
-	pdn_consumer_holders_function *holders;
-	pdn_consumer_may_retire_function *may_retire;
-	uint32_t running; /* callbacks */
-	uint32_t turn;	  /* how often the place has been assigned: part of the id */
-	/*
-	 * Has it objects that are yet to be destroyed? Set with `leaving`: consumer.c knows no
-	 * objects.
-	 */
-	bool (*has_objects)(uint32_t consumer);
-	bool taken, leaving;
-};
-
-/*
- * Lock not held. Run a callback of a consumer that is counted as running, and note that this thread
- * is in it. pdn_consumer_enter() and _leave() do the counting, with the lock held.
- */
-int pdn_consumer_create(struct pdn_consumer *consumer, const struct pindown_object_request *what,
-			void **data, bool *asked_dmabuf);
-int pdn_consumer_destroy(struct pdn_consumer *consumer, const struct pindown_object_end *what);
-/* A holder may let go of its object meanwhile: a callback may read the data all the same. */
-void pdn_consumer_name_holders(struct pdn_consumer *consumer,
-			       const struct pdn_holder_search *search);
-void pdn_consumer_enter(struct pdn_consumer *consumer);
-void pdn_consumer_leave(struct pdn_consumer *consumer);
-
-/*
- * Lock held. A callback of a consumer has ended, or an object: one that is being removed goes with
- * the last of both, as a thread that ends an object calls it.
- */
-void pdn_consumer_may_go(struct pdn_consumer *consumer);
-
-/* How many of its running callbacks this thread is in. */
-uint32_t pdn_consumer_runs_here(const struct pdn_consumer *consumer);
-bool pdn_any_consumer_runs_here(void);
-
-/*
- * The flag that says whether the create callback that this thread is running on a region has asked
- * for its dma-buf; NULL: this thread runs none there.
- */
-bool *pdn_consumer_asked_dmabuf(const struct pindown_region *region);
-void pdn_consumers_fork_child(void);
 
 /* ---- trace.c ----------------------------------------------------------------------- */
 
@@ -283,45 +216,6 @@ struct pdn_holder_event {
 };
 void pdn_trace_holder(const struct pindown_region *region, const char *consumer,
 		      const struct pdn_holder_event *what);
-
-/* ---- creation.c ----------------------------------------------------------------------------- */
-
-/* An object being made, on the stack of the thread that makes it; listed under the lock. */
-struct pdn_creation {
-	struct pdn_creation *next;
-	uint32_t region, consumer, tid;
-	struct pindown_key key;
-};
-
-/*
- * Lock held. The creation for this region, consumer and key; NULL: none is listed. If a running
- * creation is no longer listed, this process was forked in the middle of it.
- */
-const struct pdn_creation *pdn_creation_find(uint32_t region, uint32_t consumer,
-					     const struct pindown_key *key);
-void pdn_creation_list(struct pdn_creation *creation);
-void pdn_creation_unlist(const struct pdn_creation *creation);
-bool pdn_creation_is_listed(const struct pdn_creation *creation);
-
-/*
- * Lock held. Is another thread making an object on this region, or for this consumer and owner
- * (NULL: any owner)? The latter returns the tid of such a thread, or 0.
- */
-uint32_t pdn_creations_on(uint32_t region);
-bool pdn_creations_any(void); /* by any thread; also without the lock */
-uint32_t pdn_creations_of(uint32_t consumer, const uint64_t *owner);
-void pdn_creations_fork_child(void);
-void pdn_creations_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
-
-/*
- * Has a region that is no longer live objects, or can it still get one? Also without the lock: the
- * calling thread has ended the region under it, and objects are linked and creations are listed
- * under it too.
- */
-static inline bool pdn_objects_any(uint32_t region)
-{
-	return pdn_first_object(region) || pdn_creations_any();
-}
 
 /* ---- holders.c ----------------------------------------------------------------------------- */
 

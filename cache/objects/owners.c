@@ -31,7 +31,7 @@ static uint32_t *of_object(unsigned which, uint32_t number)
 
 static uint32_t *first_of(uint32_t consumer)
 {
-	return &first_owner[(consumer - 1) % PDN_CONSUMERS];
+	return &first_owner[pdn_consumer_place(consumer)];
 }
 
 static uint64_t hash_of(uint32_t consumer, uint64_t owner)

@@ -148,7 +148,7 @@ PDN_EXPORT int pindown_consumer_stats(int id, struct pindown_consumer_stats *sta
 	struct pindown_consumer_stats all;
 	struct pindown_object_info info;
 	const struct pdn_selection its = {(uint32_t)id, NULL};
-	const struct pdn_consumer *consumer;
+	const struct pdn_client *consumer;
 
 	if (!stats || size == 0 || id < 1)
 		return PINDOWN_ERR_INVALID;

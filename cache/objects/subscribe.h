@@ -7,11 +7,7 @@
 
 #include "cache/pindown.h"
 
-bool pdn_subscriber_runs_here(void); /* this thread is in a callback */
-
 /* Lock not held. */
 void pdn_tell_subscribers(const struct pindown_region *region, bool in_use);
-
-void pdn_subscribe_fork_child(void);
 
 #endif

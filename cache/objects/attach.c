@@ -18,7 +18,6 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/dmabuf/region_dmabuf.h"
-#include "cache/trace/writer.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -118,22 +117,20 @@ static void publish(struct pindown_object *object, void *data, bool may_retire)
 }
 
 /* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
-static void discard(struct pdn_client *consumer, struct pdn_object_event *event, void *data)
+static void discard(struct pdn_client *consumer, uint32_t number, void *data)
 {
-	struct pindown_region *region = &pdn_regions[event->region];
+	struct pindown_object *object = &pdn_objects[number];
+	struct pindown_region *region = &pdn_regions[object->region];
 	/* Relaxed: pairs with pdn_end_replaced(). */
 	uint8_t reason = __atomic_load_n(&region->reason, __ATOMIC_RELAXED);
 	struct pindown_object_end what = {
-		.key = *event->key,
+		.key = object->key,
 		.data = data,
 		.region = region,
 		.reason = reason ? reason : PINDOWN_REASON_OWNER,
 	};
 
-	event->begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
-	event->result = pdn_consumer_destroy(consumer, &what);
-	event->reason = (uint16_t)what.reason;
-	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, event);
+	pdn_consumer_destroy(consumer, number, &what);
 }
 
 /* Of what create has returned. */
@@ -152,36 +149,33 @@ static int make_object(struct pdn_client *consumer, uint32_t number, const struc
 {
 	struct pindown_object *object = &pdn_objects[number];
 	uint32_t region = object->region;
-	struct pdn_object_event event = {.region = region, .number = number, .key = r->key};
 	const struct pindown_object_request what = {.key = *r->key,
 						    .region = &pdn_regions[region],
 						    .addr = r->addr,
 						    .length = r->length,
 						    .request = r->request};
 	void *data = NULL;
-	int result;
+	int error, result;
 	bool gone, asked, may_retire = false;
 
 	pdn_unlock();
-	event.begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
-	event.result = pdn_consumer_create(consumer, &what, &data, &asked);
-	result = result_of_create(event.result);
+	error = pdn_consumer_create(consumer, number, &what, &data, &asked);
+	result = result_of_create(error);
 	if (asked)
 		pdn_dmabuf_create_ended(&pdn_regions[region], result == 0);
 	if (result == 0 && consumer->may_retire)
 		may_retire = consumer->may_retire(r->key, data);
-	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
 	pdn_lock();
 	gone = !takes_objects(region) || consumer->leaving;
 	if (result == 0 && gone && object->state == PDN_OBJECT_MAKING) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pdn_unlock();
-		discard(consumer, &event, data);
+		discard(consumer, number, data);
 		pdn_lock();
 	}
 	if (object->state != PDN_OBJECT_MAKING)
 		return PINDOWN_ERR_BUSY; /* in a child: region and object belong to the parent */
-	consumer->stats.create_errors += event.result != 0;
+	consumer->stats.create_errors += error != 0;
 	if (result == 0) {
 		consumer->stats.objects_made++;
 		publish(object, data, may_retire);

@@ -7,6 +7,7 @@
 #include "cache/base/lock.h"
 #include "cache/base/pthread.h"
 #include "cache/base/visible.h"
+#include "cache/hit/region.h"
 #include "cache/objects/consumer.h"
 
 struct pdn_rules pdn_rules[PDN_CONSUMERS];
@@ -55,24 +56,64 @@ void pdn_consumer_holders(int id, pdn_consumer_holders_function *holders,
 	pdn_unlock();
 }
 
-int pdn_consumer_create(struct pdn_client *consumer, const struct pindown_object_request *what,
-			void **data, bool *asked_dmabuf)
+void pdn_consumer_trace(enum pdn_event event, const struct pindown_region *region,
+			struct pdn_trace_note *what, uint64_t begin)
 {
-	struct pdn_call call = {.client = consumer, .callback = "create", .made_on = what->region};
-	int error = 0;
+	uint64_t end;
 
-	PDN_CALL(&call, error = consumer->ops.create(what, data, consumer->ops.arg));
-	*asked_dmabuf = call.asked_dmabuf;
-	return error;
+	/*
+	 * Abandoned: a callback has forked, and this is the child. Relaxed: its only thread has
+	 * stored the state itself.
+	 */
+	if (!pdn_tracing(event) ||
+	    __atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_RELAXED) == PDN_ABANDONED)
+		return;
+	if (!what->size) {
+		what->addr = region->base;
+		what->size = region->end - region->base;
+	}
+	what->pin_size = pdn_region_pin_length(region);
+	what->buffer_id = region->buffer_id;
+	what->region = pdn_region_number(region);
+	what->device = region->device;
+	end = pdn_ticks();
+	pdn_trace_note(event, what, begin ? begin : end, end);
 }
 
-int pdn_consumer_destroy(struct pdn_client *consumer, const struct pindown_object_end *what)
+int pdn_consumer_create(struct pdn_client *consumer, uint32_t number,
+			const struct pindown_object_request *what, void **data, bool *asked_dmabuf)
+{
+	struct pdn_call call = {.client = consumer, .callback = "create", .made_on = what->region};
+	struct pdn_trace_note note = {
+		.name = consumer->name,
+		.number = number,
+		.extra = what->key.owner,
+		.key = what->key.word[0],
+	};
+	const uint64_t begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
+
+	PDN_CALL(&call, note.result = consumer->ops.create(what, data, consumer->ops.arg));
+	*asked_dmabuf = call.asked_dmabuf;
+	pdn_consumer_trace(PDN_EV_REGISTER, what->region, &note, begin);
+	return note.result;
+}
+
+void pdn_consumer_destroy(struct pdn_client *consumer, uint32_t number,
+			  const struct pindown_object_end *what)
 {
 	struct pdn_call call = {.client = consumer, .callback = "destroy"};
-	int error = 0;
+	struct pdn_trace_note note = {
+		.name = consumer->name,
+		.number = number,
+		.extra = what->key.owner,
+		.key = what->key.word[0],
+		.reason = (uint16_t)what->reason,
+		.flags = what->in_use ? PDN_TRACE_IN_USE : 0,
+	};
+	const uint64_t begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
 
-	PDN_CALL(&call, error = consumer->ops.destroy(what, consumer->ops.arg));
-	return error;
+	PDN_CALL(&call, note.result = consumer->ops.destroy(what, consumer->ops.arg));
+	pdn_consumer_trace(PDN_EV_DEREGISTER, what->region, &note, begin);
 }
 
 void pdn_consumer_name_holders(struct pdn_client *consumer, const struct pdn_holder_search *search)

@@ -56,20 +56,10 @@ static void destroy(uint32_t number)
 		.reason = object->reason,
 		.in_use = object->revoked,
 	};
-	struct pdn_object_event event = {
-		.region = object->region,
-		.number = number,
-		.key = &what.key,
-		.reason = object->reason,
-		.flags = object->revoked ? PDN_TRACE_IN_USE : 0,
-	};
-	struct pdn_client *consumer = pdn_consumer(object->consumer);
 
 	if (what.in_use) /* its holder may be reading: pairs with pindown_object_data() */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
-	event.begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
-	event.result = pdn_consumer_destroy(consumer, &what);
-	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, &event);
+	pdn_consumer_destroy(pdn_consumer(object->consumer), number, &what);
 }
 
 /*

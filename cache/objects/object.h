@@ -26,7 +26,6 @@
 #include "cache/objects/consumer.h"
 #include "cache/hit/region.h"
 #include "cache/base/thread.h"
-#include "cache/trace/writer.h"
 
 /*
  *	FREE -> MAKING -> LIVE			made by one thread, without the lock, and then
@@ -67,6 +66,7 @@ struct pindown_object {
 	bool may_retire : 1; /* its memory may be retired: see pdn_consumer_holders() */
 	bool is_touched : 1; /* from ENDING on: memory has ended that it was asked for */
 	bool outlives : 1;   /* from ENDING on: memory lives on that it was asked for */
+	bool is_named : 1;   /* from ENDING on: its consumer has named a holder of it */
 	bool was_counted : 1; /* as held when memory of it ended, of which parts end later */
 } __attribute__((aligned(64)));
 
@@ -188,50 +188,6 @@ void pdn_owners_fork_child(void);
 uint32_t pdn_object_alloc(void);
 void pdn_object_free(uint32_t number);
 uint32_t pdn_object_high_water(void);
-
-/* ---- trace.c ----------------------------------------------------------------------- */
-
-/* What a trace event says about an object. */
-struct pdn_object_event {
-	uint32_t region, number;
-	const struct pindown_key *key;
-	int result;
-	uint16_t reason, flags;
-	uint64_t begin; /* ticks; 0: took no time */
-};
-
-/* Lock not held; the region is held, or belongs to the calling thread. */
-void pdn_trace_object(enum pdn_event event, const char *consumer,
-		      const struct pdn_object_event *what);
-
-/* `count` objects of one consumer are held although their memory has ended. */
-void pdn_trace_held(const struct pindown_region *region, const char *consumer, uint32_t count);
-
-/* A registration of the program's that holds an object whose memory ends. */
-struct pdn_holder_event {
-	uint64_t addr, size;
-	uint32_t object, origin, stack;
-	const struct pindown_key *key;
-	uint16_t reason, flags;
-};
-void pdn_trace_holder(const struct pindown_region *region, const char *consumer,
-		      const struct pdn_holder_event *what);
-
-/* ---- holders.c ----------------------------------------------------------------------------- */
-
-/*
- * Lock not held, for both. The calling thread has unlinked the region, and its objects are ENDING.
- * The consumers' `holders` run.
- *
- * Find out which of the objects were asked for memory that ends with the scope, and for memory that
- * does not: sets is_touched and outlives. The scope covers a part of the region.
- *
- * Name the program's registrations that hold them, if there is a trace. Returns the code that made
- * one of them, as a return address, if a line wants it; 0: unknown.
- */
-void pdn_objects_ask_holders(uint32_t region, const struct pdn_scope *scope);
-uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason,
-				  const struct pdn_scope *scope);
 
 /* ---- end.c, end_region.c, end_owner.c: see end.h for what they share ------------------------ */
 

@@ -14,6 +14,7 @@
 #include "cache/hit/misuse.h"
 #include "cache/objects/end.h"
 #include "cache/objects/held.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
@@ -188,20 +189,6 @@ static int make_object(struct pdn_client *consumer, uint32_t number, const struc
 	return result;
 }
 
-/*
- * Lock held. The object that can be returned, or is being made or about to end; 0: none. An object whose owner
- * has ended stays on a live region as KEPT, and may be the first of the list.
- */
-static uint32_t find_usable(uint32_t region, const struct request *r)
-{
-	uint32_t first = pdn_objects_of[region];
-
-	return first && pdn_object_is(&pdn_objects[first], r->consumer, r->key) &&
-			       pdn_objects[first].state != PDN_OBJECT_KEPT
-		       ? first
-		       : pdn_object_find_other(region, r->consumer, r->key);
-}
-
 /* Lock held. Another thread makes or destroys the object; a thread can't wait for itself. */
 static int wait_for_other(uint32_t worker, unsigned flags, uint64_t deadline)
 {
@@ -226,7 +213,7 @@ static int find_or_make(uint32_t region, const struct request *r)
 			return PINDOWN_ERR_INVALID;
 		if (!takes_objects(region))
 			return AGAIN;
-		number = find_usable(region, r);
+		number = pdn_object_find(region, r->consumer, r->key);
 		if (number && pdn_objects[number].state == PDN_OBJECT_LIVE) {
 			pdn_object_hold(pdn_self_or_anonymous(), number, 1);
 			*r->object = &pdn_objects[number];
@@ -308,7 +295,7 @@ static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32
 	uint32_t number = pdn_object_load(&pdn_objects_of[region]);
 
 	if (unlikely(number && !pdn_object_is(&pdn_objects[number], (uint32_t)consumer, key)))
-		number = pdn_object_find_other(region, (uint32_t)consumer, key);
+		number = pdn_object_find(region, (uint32_t)consumer, key);
 	if (!number ||
 	    __atomic_load_n(&pdn_objects[number].state, __ATOMIC_SEQ_CST) != PDN_OBJECT_LIVE)
 		return NULL;

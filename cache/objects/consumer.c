@@ -12,7 +12,7 @@
 
 struct pdn_rules pdn_rules[PDN_CONSUMERS];
 
-/* Relaxed: see pdn_object_find_other(). */
+/* Relaxed: see pdn_object_find(). */
 static void set_rules(uint32_t id, const struct pindown_consumer *ops)
 {
 	struct pdn_rules *rules = &pdn_rules[pdn_consumer_place(id)];

@@ -11,6 +11,7 @@
 #include "cache/base/thread.h"
 #include "cache/end/kept.h"
 #include "cache/objects/end.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/announced.h"

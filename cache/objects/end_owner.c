@@ -8,6 +8,7 @@
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
 #include "cache/objects/end.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
@@ -17,7 +18,7 @@ static uint32_t begin_ends(const struct pdn_selection *selection)
 {
 	uint32_t chain = 0;
 
-	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n)) {
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));) {
 		struct pindown_object *object = &pdn_objects[n];
 
 		if (object->state == PDN_OBJECT_LIVE) {
@@ -73,7 +74,7 @@ static uint32_t claim_or_restore(uint32_t ending, enum held_ones held)
  */
 static uint32_t other_worker(const struct pdn_selection *selection)
 {
-	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));)
 		if (pdn_object_other_worker(&pdn_objects[n]))
 			return pdn_objects[n].worker;
 	return 0;
@@ -84,7 +85,7 @@ static int count_held(const struct pdn_selection *selection)
 {
 	int count = 0;
 
-	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n)) {
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));) {
 		uint32_t state = pdn_objects[n].state;
 
 		if ((state == PDN_OBJECT_LIVE || state == PDN_OBJECT_KEPT ||
@@ -101,7 +102,7 @@ static int count_held(const struct pdn_selection *selection)
  */
 static void claim_released(const struct pdn_selection *selection, uint32_t *chain)
 {
-	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));)
 		if (pdn_objects[n].state == PDN_OBJECT_KEPT && !pdn_object_is_held(n))
 			pdn_object_claim(n, chain);
 }
@@ -146,7 +147,7 @@ static bool wait_for_other_workers(const struct pdn_selection *selection, enum h
 static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
 	PDN_UNCANCELLED;
-	const struct pdn_selection selection = {(uint32_t)consumer, &owner};
+	const struct pdn_selection selection = {.consumer = (uint32_t)consumer, .owner = &owner};
 	int result = PINDOWN_ERR_INVALID;
 
 	pdn_lock();
@@ -179,7 +180,7 @@ static uint32_t claim_kept(const struct pdn_selection *selection)
 {
 	uint32_t chain = 0;
 
-	for (uint32_t n = pdn_first_selected(selection); n; n = pdn_next_selected(selection, n))
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));)
 		if (pdn_objects[n].state == PDN_OBJECT_KEPT) {
 			pdn_objects[n].reason = PINDOWN_REASON_OWNER;
 			pdn_object_claim(n, &chain);
@@ -190,9 +191,9 @@ static uint32_t claim_kept(const struct pdn_selection *selection)
 /* Nobody ends an object whose thread has quit. */
 static bool has_objects(uint32_t consumer)
 {
-	const struct pdn_selection all = {consumer, NULL};
+	const struct pdn_selection all = {.consumer = consumer};
 
-	for (uint32_t n = pdn_first_selected(&all); n; n = pdn_next_selected(&all, n))
+	for (uint32_t n = 0; (n = pdn_next_selected(&all, n));)
 		if (pdn_objects[n].state == PDN_OBJECT_KEPT || pdn_object_worker(&pdn_objects[n]))
 			return true;
 	return false;
@@ -201,7 +202,7 @@ static bool has_objects(uint32_t consumer)
 PDN_EXPORT int pindown_consumer_remove(int id)
 {
 	PDN_UNCANCELLED;
-	const struct pdn_selection selection = {(uint32_t)id, NULL};
+	const struct pdn_selection selection = {.consumer = (uint32_t)id};
 	uint64_t deadline = pdn_race_deadline();
 	struct pdn_client *consumer;
 	int result = PINDOWN_ERR_INVALID;

@@ -9,6 +9,7 @@
 #include "cache/base/thread.h"
 #include "cache/objects/end.h"
 #include "cache/objects/held.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"

@@ -13,6 +13,7 @@
 #include "cache/base/hashed.h"
 #include "cache/base/seqcount.h"
 #include "cache/base/tree.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 
 /* Room counts more than time. */
@@ -24,8 +25,7 @@ struct entry {
 	struct pdn_hashed_link link; /* must be first; hashes region, consumer and key */
 	uint64_t family;	     /* a hash; 0: the object is not in the tree */
 	struct pdn_tree_node node;
-	uint32_t object;   /* 0: no look-up finds it */
-	uint32_t previous; /* object on the region; 0: this is its first */
+	uint32_t object; /* 0: no look-up finds it */
 };
 static struct pdn_hashed entries = PDN_HASHED(struct entry);
 
@@ -290,33 +290,20 @@ static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
 
 /*
  * There are mostly only a few: then the list is as fast as a hash of them, and faster than the
- * tree. `n` is the second one: the caller has looked at the first for exactly the key.
+ * tree.
  */
-static uint32_t SMALL find_of_several(uint32_t region, uint32_t n, uint32_t consumer,
-				      const struct pindown_key *key)
+uint32_t SMALL pdn_object_find(uint32_t region, uint32_t consumer, const struct pindown_key *key)
 {
-	for (unsigned i = 1; n && i < FEW; i++, n = pdn_object_load(&pdn_objects[n].next))
+	uint32_t first = pdn_object_load(&pdn_objects_of[region]), n = first;
+
+	for (unsigned i = 0; n && i < FEW; i++, n = pdn_object_load(&pdn_objects[n].next))
 		if (pdn_object_is(&pdn_objects[n], consumer, key) && !is_kept(n))
 			return n;
 	if (n)
 		return find_of_many(region, consumer, key);
-	n = pdn_object_load(&pdn_objects_of[region]);
-	while (n && !serves(n, consumer, key))
+	for (n = first; n && !serves(n, consumer, key);)
 		n = pdn_object_load(&pdn_objects[n].next);
 	return n;
-}
-
-/* The calls are tail calls, so that the compiler has no registers to save where there is one. */
-uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key)
-{
-	uint32_t first = pdn_object_load(&pdn_objects_of[region]), next;
-
-	if (!first)
-		return 0;
-	next = pdn_object_load(&pdn_objects[first].next);
-	if (next)
-		return find_of_several(region, next, consumer, key);
-	return serves(first, consumer, key) ? first : 0;
 }
 
 /* ---- changes: lock held --------------------------------------------------------------------- */
@@ -374,12 +361,10 @@ void COLD pdn_object_hide(uint32_t number)
 	pdn_seqcount_write_end(&changes);
 }
 
-static bool COLD enter(uint32_t number)
+bool COLD pdn_object_enter(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
 
-	if (!pdn_owner_enter(number, object->consumer, object->key.owner))
-		return false;
 	entries.most = pdn_object_table.capacity;
 	pdn_seqcount_write_begin(&changes);
 	object->entry =
@@ -387,39 +372,15 @@ static bool COLD enter(uint32_t number)
 	if (object->entry)
 		set_found(number, true);
 	pdn_seqcount_write_end(&changes);
-	if (!object->entry)
-		pdn_owner_leave(number);
 	return object->entry;
 }
 
-/* Release: pairs with pdn_object_load(), here and below. */
-bool COLD pdn_object_link(uint32_t number)
+void COLD pdn_object_leave(uint32_t number)
 {
-	uint32_t *first = &pdn_objects_of[pdn_objects[number].region];
-
-	if (!enter(number))
-		return false;
-	if (*first)
-		entry_of(*first)->previous = number;
-	__atomic_store_n(&pdn_objects[number].next, *first, __ATOMIC_RELEASE);
-	__atomic_store_n(first, number, __ATOMIC_RELEASE);
-	return true;
-}
-
-void COLD pdn_object_unlink(uint32_t number)
-{
-	uint32_t next = pdn_objects[number].next, previous = entry_of(number)->previous;
-	uint32_t *at = previous ? &pdn_objects[previous].next
-				: &pdn_objects_of[pdn_objects[number].region];
-
-	if (next)
-		entry_of(next)->previous = previous;
-	__atomic_store_n(at, next, __ATOMIC_RELEASE);
 	pdn_object_serve_no_more(number);
 	pdn_seqcount_write_begin(&changes);
 	pdn_hashed_remove(&entries, pdn_objects[number].entry);
 	pdn_seqcount_write_end(&changes);
-	pdn_owner_leave(number);
 }
 
 /* A child that was forked in the middle of a change has an odd count. */
@@ -427,5 +388,4 @@ void pdn_object_lookup_fork_child(void)
 {
 	pdn_hashed_clear(&entries);
 	pdn_seqcount_reset(&changes);
-	pdn_owners_fork_child();
 }

@@ -110,36 +110,21 @@ static inline uint32_t pdn_object_load(const uint32_t *link)
 	return __atomic_load_n(link, __ATOMIC_ACQUIRE);
 }
 
-/* ---- lookup.c ------------------------------------------------------------------------------- */
-
 /*
- * The region's first object is not the one, or has ended: the object with the key; or a live one
- * that serves for it by the consumer's rules. 0: there is none. The calling thread has announced
- * the region and seen it live, or holds the lock. Without the lock, an object is overlooked if any
- * comes or goes meanwhile; and another thread may end it before the caller holds it.
- */
-uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key);
-
-/*
- * Lock held, for these. An object that is being made comes to its region, as the first of the list,
- * and to its owner; false: there is no room. It goes, once and for all: from the lists and from all
- * look-ups.
+ * Lock held. An object that is being made comes to its region, as the first of the list, and to its
+ * owner; false: there is no room. It goes, once and for all: from the lists and from all look-ups.
  */
 bool pdn_object_link(uint32_t number);
 void pdn_object_unlink(uint32_t number);
 
-/*
- * An object that may end no longer serves for other keys than its own; all of a region don't; and
- * one does that is LIVE, or is so after all.
- */
-void pdn_object_serve_no_more(uint32_t number);
-void pdn_objects_serve_no_more(uint32_t region);
-void pdn_object_serve(uint32_t number);
+/* Which objects: those of a region; else all of a consumer, or those of one of its owners. */
+struct pdn_selection {
+	uint32_t region, consumer;
+	const uint64_t *owner; /* NULL: all */
+};
 
-/* A KEPT object on a live region: it stays in the list, but no look-up finds it by its key. */
-void pdn_object_hide(uint32_t number);
-
-void pdn_object_lookup_fork_child(void);
+/* Lock held. The one after `number`, or the first for 0; 0: no more. Not those that were retired. */
+uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t number);
 
 static inline void pdn_object_hold(struct pdn_thread *self, uint32_t number, uint32_t change)
 {
@@ -162,29 +147,7 @@ static inline uint32_t pdn_object_number(const struct pindown_object *object)
 	return (uint32_t)(object - pdn_objects);
 }
 
-/* ---- owners.c: lock held -------------------------------------------------------------------- */
-
-/*
- * A new object's record is to be found by its consumer and owner, or is not any more. false: there
- * is no room.
- */
-bool pdn_owner_enter(uint32_t number, uint32_t consumer, uint64_t owner);
-void pdn_owner_leave(uint32_t number);
-
-/* Which objects: all of a consumer, or those of one of its owners. */
-struct pdn_selection {
-	uint32_t consumer;
-	const uint64_t *owner; /* NULL: all */
-};
-
-/* These, without those that were retired; 0: no more. */
-uint32_t pdn_first_selected(const struct pdn_selection *selection);
-uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t number);
-
-void pdn_owners_fork_child(void);
-
-/* ---- object.c: the table; lock held ------------------------------------------------------- */
-
+/* Lock held, for these. */
 uint32_t pdn_object_alloc(void);
 void pdn_object_free(uint32_t number);
 uint32_t pdn_object_high_water(void);

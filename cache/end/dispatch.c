@@ -9,11 +9,11 @@
 #include "cache/base/test_point.h"
 #include "cache/end/dispatch.h"
 #include "cache/end/kept.h"
-#include "cache/objects/object.h"
+#include "cache/objects/client.h"
+#include "cache/objects/end_with.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/pin/region_trace.h"
-#include "cache/objects/subscribe.h"
 #include "cache/trace/writer.h"
 #include "cache/trust/trust.h"
 

@@ -14,7 +14,7 @@
 #include "cache/end/collect.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/end/race.h"
 #include "cache/hit/region.h"

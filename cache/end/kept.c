@@ -15,7 +15,7 @@
 #include "cache/end/ending.h"
 #include "cache/hit/index.h"
 #include "cache/end/kept.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/hit/announced.h"
 #include "cache/room/queues.h"
 #include "cache/hit/region.h"

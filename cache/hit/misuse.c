@@ -14,7 +14,7 @@
 #include "cache/base/log.h"
 #include "cache/base/thread.h"
 #include "cache/end/kept.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/trace/modules.h"

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of clients, and the calls of their callbacks. */
+/* The table of clients, and the calls of their callbacks; of subscribers, all there is. */
 #define _GNU_SOURCE
+#include "cache/base/cancel.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/base/pthread.h"
 #include "cache/base/thread.h"
+#include "cache/base/visible.h"
+#include "cache/hit/region.h"
 #include "cache/objects/client.h"
 
 static struct pdn_client clients[PDN_CLIENTS];
@@ -54,19 +58,6 @@ struct pdn_client *pdn_client(enum pdn_client_kind kind, int64_t id)
 			       is_consumer(client) == (kind == PDN_CONSUMER)
 		       ? client
 		       : NULL;
-}
-
-/* Relaxed: see the header. The call asks again, under the lock. */
-struct pdn_client *pdn_next_subscriber(const struct pdn_client *last)
-{
-	unsigned i = last ? (unsigned)(last - clients) + 1 : PDN_CONSUMERS;
-
-	while (i < __atomic_load_n(&used, __ATOMIC_RELAXED)) {
-		if (__atomic_load_n(&taken[i], __ATOMIC_RELAXED))
-			return &clients[i];
-		i++;
-	}
-	return NULL;
 }
 
 void pdn_client_may_go(struct pdn_client *client)
@@ -182,6 +173,70 @@ void pdn_call_end(struct pdn_call *call)
 			 "thread was doing stays half done");
 	leave(call->client); /* first: a child without fork handlers begins again in there */
 	calls = call->outer;
+}
+
+/* ---- subscribers ---------------------------------------------------------------------------- */
+
+PDN_EXPORT int pindown_subscribe(pindown_callback callback, void *arg)
+{
+	PDN_UNCANCELLED;
+	const struct pdn_client subscriber = {.notify = callback, .arg = arg};
+	int id;
+
+	if (!callback)
+		return PINDOWN_ERR_INVALID;
+	pdn_lock();
+	id = pdn_client_add(PDN_SUBSCRIBER, &subscriber);
+	pdn_unlock();
+	return id;
+}
+
+PDN_EXPORT int pindown_unsubscribe(int id)
+{
+	PDN_UNCANCELLED;
+	uint64_t deadline = pdn_race_deadline();
+	struct pdn_client *client;
+	int result = PINDOWN_ERR_INVALID;
+
+	pdn_lock();
+	client = pdn_client(PDN_SUBSCRIBER, id);
+	if (client && !client->leaving) {
+		result = PINDOWN_OK;
+		/* No longer called. The place stays until its callbacks return, and no longer. */
+		client->leaving = true;
+		while (result == PINDOWN_OK && pdn_client(PDN_SUBSCRIBER, id) &&
+		       client->running > pdn_client_runs_here(client))
+			if (!pdn_client_wait(&deadline))
+				result = PINDOWN_ERR_DEADLOCK;
+		if (pdn_client(PDN_SUBSCRIBER, id))
+			pdn_client_may_go(client);
+	}
+	pdn_unlock();
+	return result;
+}
+
+static void notify(struct pdn_client *client, const struct pindown_invalidation *what)
+{
+	struct pdn_call call = {.client = client, .callback = "a subscriber"};
+
+	PDN_CALL(&call, client->notify(what, client->arg));
+}
+
+void pdn_tell_subscribers(const struct pindown_region *region, bool in_use)
+{
+	struct pindown_invalidation what = {
+		.base = region->base,
+		.length = region->end - region->base,
+		.buffer_id = region->buffer_id,
+		.reason = region->reason,
+		.in_use = in_use,
+		.region = (struct pindown_region *)(uintptr_t)region,
+	};
+
+	/* Relaxed: one that comes meanwhile may be notified, or not; the call asks again. */
+	for (unsigned i = PDN_CONSUMERS; i < __atomic_load_n(&used, __ATOMIC_RELAXED); i++)
+		if (__atomic_load_n(&taken[i], __ATOMIC_RELAXED))
+			notify(&clients[i], &what);
 }
 
 /* The child keeps the clients, but callbacks in other threads of the parent do not run here. */

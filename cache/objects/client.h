@@ -115,11 +115,8 @@ bool pdn_may_be_awaited(void);
  */
 bool *pdn_consumer_asked_dmabuf(const struct pindown_region *region);
 
-/*
- * The first subscriber, or the one after `last`; NULL: there is none. One that comes while a region
- * ends may be notified of it, or not.
- */
-struct pdn_client *pdn_next_subscriber(const struct pdn_client *last);
+/* Notify all subscribers that a region has ended. */
+void pdn_tell_subscribers(const struct pindown_region *region, bool in_use);
 
 void pdn_clients_fork_child(void);
 

@@ -91,12 +91,18 @@ void pdn_object_unmake(uint32_t number)
 	pdn_account_objects(&pdn_regions[region]);
 }
 
-/* Lock held. No reader walks over it any more. If it is still held, the record waits for that. */
+/*
+ * Lock held. The object has been destroyed: no look-up finds it any more. If it is still held, the
+ * record waits for that.
+ */
 static void retire(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
 	struct pdn_client *consumer = pdn_consumer(object->consumer);
 
+	pdn_object_unlink(number);
+	if (pdn_state_is_linked(pdn_state_of(object->region)))
+		pdn_objects_let_readers_pass();
 	pdn_account_object_gone(object->revoked);
 	if (consumer)
 		consumer->stats.objects_revoked += object->revoked;
@@ -109,55 +115,33 @@ static void retire(uint32_t number)
 	}
 	if (consumer)
 		pdn_client_may_go(consumer);
-}
-
-/* Lock held. If nothing but its objects has kept the region, this thread has to unpin it. */
-static void claim_region(uint32_t region, uint32_t *regions)
-{
-	if (!pdn_region_take_kept(region))
-		return;
-	pdn_regions[region].victim = *regions;
-	*regions = region;
-}
-
-/* Lock held. The objects have been destroyed. Returns a list of regions to be unpinned. */
-static uint32_t retire_all(uint32_t chain)
-{
-	uint32_t regions = 0;
-	bool has_readers = false;
-
-	for (uint32_t n = chain; n; n = pdn_objects[n].victim) {
-		if (is_abandoned(&pdn_objects[n]))
-			return 0;
-		pdn_object_unlink(n);
-		has_readers |= pdn_state_is_linked(pdn_state_of(pdn_objects[n].region));
-	}
-	if (has_readers)
-		pdn_objects_let_readers_pass();
-	for (uint32_t n = chain, next; n; n = next) {
-		uint32_t region = pdn_objects[n].region;
-
-		next = pdn_objects[n].victim;
-		retire(n);
-		claim_region(region, &regions);
-	}
 	pdn_wake_waiters();
-	return regions;
+}
+
+/* If nothing but its objects has kept the region, this thread has to unpin it. */
+static void retire_and_unpin(uint32_t number)
+{
+	uint32_t region = pdn_objects[number].region;
+	bool last = false;
+
+	pdn_lock();
+	if (!is_abandoned(&pdn_objects[number])) {
+		retire(number);
+		last = pdn_region_take_kept(region);
+	}
+	pdn_unlock();
+	if (last)
+		pdn_unpin_kept(region);
 }
 
 void pdn_objects_destroy_claimed(uint32_t chain)
 {
-	uint32_t regions;
-
-	for (uint32_t n = chain; n; n = pdn_objects[n].victim)
-		if (!is_abandoned(&pdn_objects[n]))
+	for (uint32_t n = chain, next; n; n = next) {
+		next = pdn_objects[n].victim;
+		if (!is_abandoned(&pdn_objects[n])) {
 			destroy(n);
-	pdn_lock();
-	regions = retire_all(chain);
-	pdn_unlock();
-	for (uint32_t next; regions; regions = next) {
-		next = pdn_regions[regions].victim;
-		pdn_unpin_kept(regions);
+			retire_and_unpin(n);
+		}
 	}
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The steps that an object's end is made of, for end_region.c and end_owner.c. */
+/*
+ * The steps that an object's end is made of, for attach.c and end_with.c, and whether objects keep
+ * their region.
+ */
 #ifndef PDN_OBJECT_END_H
 #define PDN_OBJECT_END_H
 
@@ -31,6 +34,9 @@ void pdn_object_claim(uint32_t number, uint32_t *chain);
 
 /* Lock not held. Destroy the claimed objects, and unpin the regions that nothing else keeps. */
 void pdn_objects_destroy_claimed(uint32_t chain);
+
+/* Lock not held. The last hold of an object that is no longer LIVE may have been dropped. */
+void pdn_object_let_go(uint32_t number);
 
 /*
  * Lock held. Waits until every announcement of a region made before this has ended, and with it any
@@ -82,5 +88,23 @@ static inline uint32_t pdn_object_other_worker(const struct pindown_object *obje
 
 	return worker == pdn_my_tid() ? 0 : worker;
 }
+
+/*
+ * Lock held; as exact as pdn_region_in_use(). Do objects keep a region pinned, which may have
+ * ended? Objects that end with it although they are held don't.
+ */
+bool pdn_objects_some_hold(uint32_t region);
+static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t region)
+{
+	return pdn_first_object(region) && pdn_objects_some_hold(region);
+}
+
+/*
+ * Lock held. Does a kept region wait until its memory is handed out again, or ends
+ * (pdn_first_awaiting())?
+ */
+bool pdn_objects_await_reuse(uint32_t region);
+
+void pdn_objects_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
 
 #endif

@@ -15,6 +15,7 @@
 #include "cache/hit/misuse.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
+#include "cache/objects/end.h"
 #include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 

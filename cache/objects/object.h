@@ -152,53 +152,7 @@ uint32_t pdn_object_alloc(void);
 void pdn_object_free(uint32_t number);
 uint32_t pdn_object_high_water(void);
 
-/* ---- end.c, end_region.c, end_owner.c: see end.h for what they share ------------------------ */
-
-/*
- * Lock held. The region is leaving the index: from here on each detach takes the lock. scope: as in
- * struct pdn_victims.
- */
-void pdn_objects_unlink_some(uint32_t region, enum pindown_reason reason,
-			     const struct pdn_scope *scope);
-static inline void pdn_objects_unlink(uint32_t region, enum pindown_reason reason,
-				      const struct pdn_scope *scope)
-{
-	if (pdn_first_object(region))
-		pdn_objects_unlink_some(region, reason, scope);
-}
-
-/*
- * Lock held; as exact as pdn_region_in_use(). Do objects keep a region pinned, which may have
- * ended? Objects that end with it although they are held don't.
- */
-bool pdn_objects_some_hold(uint32_t region);
-static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t region)
-{
-	return pdn_first_object(region) && pdn_objects_some_hold(region);
-}
-
-/*
- * Lock not held; all subscribers have been notified of the region's end. Destroy its idle objects,
- * revoke or keep the held ones, and wait for other threads that are making or destroying some.
- */
-void pdn_objects_end(uint32_t region, const struct pdn_scope *scope);
-
-/*
- * Lock held. Does a kept region wait until its memory is handed out again, or ends
- * (pdn_first_awaiting())?
- */
-bool pdn_objects_await_reuse(uint32_t region);
-
-/* Lock not held. The driver has handed [begin, end) out again. */
-void pdn_objects_end_reused(uint64_t begin, uint64_t end);
-
-/* Lock not held. Destroy the idle objects of an owner that lives on. */
-void pdn_objects_drop_idle(int consumer, uint64_t owner);
-
-/* Lock not held. The last hold of an object that is no longer LIVE may have been dropped. */
-void pdn_object_let_go(uint32_t number);
-
+/* Also the lists, and what lookup.c has. */
 void pdn_objects_fork_child(void);
-void pdn_objects_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
 
 #endif

@@ -10,7 +10,7 @@
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/visible.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 

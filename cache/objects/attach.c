@@ -59,21 +59,6 @@ static bool takes_objects(uint32_t region)
 	return pdn_state_is_live(pdn_state_of(region)) || is_leaving(region);
 }
 
-/* As claim_or_keep() in end_region.c does it. */
-static void keep_from_the_first(uint32_t number, uint32_t region)
-{
-	struct pindown_object *object = &pdn_objects[number];
-
-	object->reason = pdn_regions[region].reason;
-	object->outlives = false;
-	pdn_object_set_state(object, PDN_OBJECT_KEPT);
-	pdn_object_serve_no_more(number);
-	pdn_object_hide(number);
-	pdn_account_objects(&pdn_regions[region]);
-	if (pdn_objects_await_reuse(region))
-		pdn_await_reuse(region);
-}
-
 /*
  * Lock held. A record for an object that this thread makes, on the region; 0: there is none, or no
  * room for finding it. Relaxed, since a late reader may still be looking at the old record; the
@@ -99,22 +84,29 @@ static uint32_t new_record(uint32_t region, const struct request *r)
 	return 0;
 }
 
-/* Lock held. It is made, and held by its maker: a thread that finds it LIVE sees all of it. */
+/*
+ * Lock held. It is made, and held by its maker: a thread that finds it LIVE sees all of it. On a
+ * region that is leaving it is KEPT from the first, as claim_or_keep() in end_with.c does it.
+ */
 static void publish(struct pindown_object *object, void *data, bool may_retire)
 {
-	uint32_t number = pdn_object_number(object);
+	uint32_t number = pdn_object_number(object), region = object->region;
 
 	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
-	object->revoked = false;
+	object->revoked = object->was_counted = object->outlives = false;
 	object->may_retire = may_retire;
-	object->was_counted = false;
+	object->reason = pdn_regions[region].reason;
 	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
-	pdn_object_set_state(object, PDN_OBJECT_LIVE);
+	pdn_object_set_state(object, is_leaving(region) ? PDN_OBJECT_KEPT : PDN_OBJECT_LIVE);
 	pdn_account_object_made();
-	if (is_leaving(object->region))
-		keep_from_the_first(number, object->region);
-	else
+	if (!is_leaving(region)) {
 		pdn_object_serve(number);
+		return;
+	}
+	pdn_object_hide(number);
+	pdn_account_objects(&pdn_regions[region]);
+	if (pdn_objects_await_reuse(region))
+		pdn_await_reuse(region);
 }
 
 /* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
@@ -387,14 +379,14 @@ PDN_EXPORT int pindown_attach(int consumer, uint64_t addr, size_t length, unsign
 	struct pdn_thread *self = pdn_self_tls;
 	struct pindown_object *found;
 
-	/* Length 0 wraps to the largest length, which fits in no region. */
-	if (unlikely(!self || bad_request(consumer, flags, key, object) || length - 1 >= ~0ull / 2))
-		return attach_slow(consumer, addr, length, flags, key, request, object);
-	/* A check is due: the get in there makes it. Relaxed: as pdn_thread_counts_down(). */
-	if (unlikely(__atomic_load_n(&self->until_look, __ATOMIC_RELAXED) <= 0))
-		return attach_slow(consumer, addr, length, flags, key, request, object);
-	found = try_hold_at(self, addr, length, consumer, key);
-	if (unlikely(!found))
+	/*
+	 * Length 0 wraps to the largest length, which fits in no region. If a check is due, the get
+	 * in attach_slow() makes it. Relaxed: as pdn_thread_counts_down().
+	 */
+	if (unlikely(!self || bad_request(consumer, flags, key, object) ||
+		     length - 1 >= ~0ull / 2 ||
+		     __atomic_load_n(&self->until_look, __ATOMIC_RELAXED) <= 0 ||
+		     !(found = try_hold_at(self, addr, length, consumer, key))))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
 	pdn_thread_counts_down(self);
 	pdn_count_hit(self, &pdn_regions[found->region], addr, length);

@@ -81,12 +81,19 @@ void pdn_objects_let_readers_pass(void)
 	}
 }
 
+/* Lock held. From here on no thread looks at its record any more. */
+static void take_out(uint32_t number)
+{
+	pdn_object_unlink(number);
+	if (pdn_state_is_linked(pdn_state_of(pdn_objects[number].region)))
+		pdn_objects_let_readers_pass();
+}
+
 void pdn_object_unmake(uint32_t number)
 {
 	uint32_t region = pdn_objects[number].region;
 
-	pdn_object_unlink(number);
-	pdn_objects_let_readers_pass();
+	take_out(number);
 	pdn_object_free(number);
 	pdn_account_objects(&pdn_regions[region]);
 }
@@ -100,9 +107,7 @@ static void retire(uint32_t number)
 	struct pindown_object *object = &pdn_objects[number];
 	struct pdn_client *consumer = pdn_consumer(object->consumer);
 
-	pdn_object_unlink(number);
-	if (pdn_state_is_linked(pdn_state_of(object->region)))
-		pdn_objects_let_readers_pass();
+	take_out(number);
 	pdn_account_object_gone(object->revoked);
 	if (consumer)
 		consumer->stats.objects_revoked += object->revoked;
@@ -165,8 +170,7 @@ void pdn_object_let_go(uint32_t number)
 	pdn_unlock();
 	if (was_last)
 		pdn_retired_trace(&released, 0);
-	if (chain)
-		pdn_objects_destroy_claimed(chain);
+	pdn_objects_destroy_claimed(chain);
 }
 
 /* ---- does an object keep its region? ------------------------------------------------------- */

@@ -236,26 +236,6 @@ void pdn_objects_end(uint32_t region, const struct pdn_scope *scope)
 
 /* ---- with their owner, or their consumer ---------------------------------------------------- */
 
-/* Lock held. */
-static uint32_t begin_ends(const struct pdn_selection *selection)
-{
-	uint32_t chain = 0;
-
-	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));) {
-		struct pindown_object *object = &pdn_objects[n];
-
-		if (object->state == PDN_OBJECT_LIVE) {
-			pdn_object_begin_end(object, PINDOWN_REASON_OWNER);
-			pdn_object_serve_no_more(n);
-		} else if (object->state != PDN_OBJECT_ENDING || object->worker != pdn_my_tid()) {
-			continue; /* (if this thread is ending it: in a subscriber's callback) */
-		}
-		object->victim = chain;
-		chain = n;
-	}
-	return chain;
-}
-
 /* The fate of held objects. */
 enum held_ones {
 	HELD_STAY,   /* they stay as they are */
@@ -275,29 +255,35 @@ static void leave_held(uint32_t number, enum held_ones held)
 }
 
 /*
- * Lock held. Returns the objects that this thread has claimed; also KEPT ones whose last hold has
- * just been dropped: that detach is waiting for the lock, and will find them claimed.
+ * Lock held. Returns the objects that this thread has claimed: those that were LIVE, or that it is
+ * ending already, as in a subscriber's callback; also KEPT ones whose last hold has just been
+ * dropped: that detach is waiting for the lock, and will find them claimed.
  */
 static uint32_t claim(const struct pdn_selection *selection, enum held_ones held)
 {
-	uint32_t ending = begin_ends(selection), chain = 0;
+	uint32_t chain = 0;
+	bool any = false;
 
-	if (ending)
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));)
+		if (pdn_objects[n].state == PDN_OBJECT_LIVE) {
+			pdn_object_begin_end(&pdn_objects[n], PINDOWN_REASON_OWNER);
+			pdn_object_serve_no_more(n);
+			any = true;
+		}
+	if (any)
 		pdn_objects_let_readers_pass();
-	for (uint32_t n = ending, next; n; n = next) {
-		next = pdn_objects[n].victim;
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));) {
+		struct pindown_object *object = &pdn_objects[n];
+		bool kept = object->state == PDN_OBJECT_KEPT;
+
+		if (!kept && (object->state != PDN_OBJECT_ENDING || object->worker != pdn_my_tid()))
+			continue;
+		if (kept && held == HELD_REVOKED)
+			object->reason = PINDOWN_REASON_OWNER;
 		if (held == HELD_REVOKED || !pdn_object_is_held(n))
 			pdn_object_claim(n, &chain);
-		else if (pdn_state_is_linked(pdn_state_of(pdn_objects[n].region)))
+		else if (!kept && pdn_state_is_linked(pdn_state_of(object->region)))
 			leave_held(n, held);
-	}
-	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));) {
-		if (pdn_objects[n].state != PDN_OBJECT_KEPT ||
-		    (held != HELD_REVOKED && pdn_object_is_held(n)))
-			continue;
-		if (held == HELD_REVOKED)
-			pdn_objects[n].reason = PINDOWN_REASON_OWNER;
-		pdn_object_claim(n, &chain);
 	}
 	return chain;
 }
@@ -307,54 +293,39 @@ static int count_held(const struct pdn_selection *selection)
 {
 	int count = 0;
 
-	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));) {
-		uint32_t state = pdn_objects[n].state;
-
-		if ((state == PDN_OBJECT_LIVE || state == PDN_OBJECT_KEPT ||
-		     state == PDN_OBJECT_ENDING) &&
-		    pdn_object_is_held(n))
-			count++;
-	}
+	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));)
+		count += pdn_objects[n].state != PDN_OBJECT_DYING && pdn_object_is_held(n);
 	return count;
 }
 
 /*
- * Lock held, and dropped while waiting. Waits until no other thread makes or destroys any of the
- * objects; false: this thread and another may be waiting for each other. Of the threads in such a
- * circle the last one to look finds that the next one waits. It looks twice, because a thread may
- * also wait for just a moment. A thread that nobody can be waiting for waits as long as it takes.
+ * Ends them, and waits until no other thread makes or destroys any, unless this thread and another
+ * may be waiting for each other. Of the threads in such a circle the last one to look finds that
+ * the next one waits. It looks twice, because a thread may also wait for just a moment. A thread
+ * that nobody can be waiting for waits as long as it takes.
  */
-static bool wait_for_other_workers(const struct pdn_selection *selection, enum held_ones held)
-{
-	const uint64_t look_ns = 10000000;
-	bool careful = pdn_may_be_awaited();
-	unsigned stuck = 0;
-	uint32_t other;
-
-	while ((other = other_worker(selection)) != 0) {
-		if (careful)
-			stuck = pdn_thread_waits(other) ? stuck + 1 : 0;
-		if (stuck > 1)
-			return false;
-		pdn_wait_busy(careful ? pdn_deadline(look_ns) : UINT64_MAX);
-		destroy_unlocked(
-			claim(selection, held)); /* objects that the other thread has made */
-	}
-	return true;
-}
-
 static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 {
 	PDN_UNCANCELLED;
 	const struct pdn_selection selection = {.consumer = (uint32_t)consumer, .owner = &owner};
+	const uint64_t look_ns = 10000000;
+	bool careful = pdn_may_be_awaited();
 	int result = PINDOWN_ERR_INVALID;
+	unsigned stuck = 0;
+	uint32_t other;
 
 	pdn_lock();
-	if (consumer < 1 || !pdn_consumer(selection.consumer))
+	if (!pdn_client(PDN_CONSUMER, consumer))
 		goto out;
-	destroy_unlocked(claim(&selection, held));
-	result = wait_for_other_workers(&selection, held) ? count_held(&selection)
-							  : PINDOWN_ERR_DEADLOCK;
+	while (true) {
+		destroy_unlocked(claim(&selection, held));
+		other = other_worker(&selection);
+		stuck = careful && other && pdn_thread_waits(other) ? stuck + 1 : 0;
+		if (!other || stuck > 1)
+			break;
+		pdn_wait_busy(careful ? pdn_deadline(look_ns) : UINT64_MAX);
+	}
+	result = other ? PINDOWN_ERR_DEADLOCK : count_held(&selection);
 out:
 	pdn_unlock();
 	return result;

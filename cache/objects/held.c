@@ -294,28 +294,19 @@ static bool any_lives(uint64_t begin, uint64_t end)
 	return lives;
 }
 
-static uint64_t lesser(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static uint64_t greater(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 static bool ask_one(void *arg, const struct pdn_holder *holder)
 {
 	const struct search *s = arg;
 	struct pindown_object *object = &pdn_objects[pdn_object_number(holder->object)];
-	const uint64_t end = holder->addr + holder->size;
+	const struct pdn_scope *scope = s->scope;
+	const uint64_t begin = holder->addr, end = holder->addr + holder->size;
 
 	if (!object->is_named) /* the first one of the object */
 		object->is_touched = object->outlives = false;
 	object->is_named = true;
 	object->is_touched |= ends_in_part(s->scope, holder);
-	object->outlives |= any_lives(holder->addr, lesser(end, s->scope->begin)) ||
-			    any_lives(greater(holder->addr, s->scope->end), end);
+	object->outlives |= any_lives(begin, end < scope->begin ? end : scope->begin) ||
+			    any_lives(begin > scope->end ? begin : scope->end, end);
 	return false;
 }
 

@@ -16,10 +16,6 @@
 #include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 
-/* Room counts more than time. */
-#define SMALL __attribute__((noinline))
-#define COLD  __attribute__((cold))
-
 /* One for each object, by number: pdn_objects[].entry. */
 struct entry {
 	struct pdn_hashed_link link; /* must be first; hashes region, consumer and key */
@@ -52,7 +48,7 @@ static uint64_t family_in(uint32_t entry)
 	return __atomic_load_n(&entry_at(entry)->family, __ATOMIC_ACQUIRE);
 }
 
-static uint64_t SMALL hash_of(uint64_t place, const struct pindown_key *key)
+static uint64_t hash_of(uint64_t place, const struct pindown_key *key)
 {
 	const uint64_t spread = 0x9e3779b97f4a7c15u;
 
@@ -125,8 +121,8 @@ static struct pdn_rules rules_of(uint32_t consumer)
 }
 
 /* 0: no object can serve for another one's key. */
-static uint64_t SMALL family_of(uint32_t consumer, const struct pindown_key *key,
-				const struct pdn_rules *rules)
+static uint64_t family_of(uint32_t consumer, const struct pindown_key *key,
+			  const struct pdn_rules *rules)
 {
 	const struct pindown_key rest = {
 		.owner = key->owner,
@@ -272,8 +268,7 @@ static uint32_t find_exact(uint32_t region, uint32_t consumer, const struct pind
 }
 
 /* The look-ups that take a logarithm of the number of objects, or no more than for one. */
-static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
-				   const struct pindown_key *key)
+static uint32_t find_of_many(uint32_t region, uint32_t consumer, const struct pindown_key *key)
 {
 	const struct pdn_rules rules = rules_of(consumer);
 	uint64_t begun = pdn_seqcount_read_begin(&changes);
@@ -292,7 +287,7 @@ static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
  * There are mostly only a few: then the list is as fast as a hash of them, and faster than the
  * tree.
  */
-uint32_t SMALL pdn_object_find(uint32_t region, uint32_t consumer, const struct pindown_key *key)
+uint32_t pdn_object_find(uint32_t region, uint32_t consumer, const struct pindown_key *key)
 {
 	uint32_t first = pdn_object_load(&pdn_objects_of[region]), n = first;
 
@@ -319,7 +314,7 @@ static void set_found(uint32_t number, bool is_found)
 	__atomic_store_n(&entry_of(number)->object, is_found ? number : 0, __ATOMIC_RELEASE);
 }
 
-void COLD pdn_object_serve(uint32_t number)
+void pdn_object_serve(uint32_t number)
 {
 	const struct pindown_object *object = &pdn_objects[number];
 	const struct pdn_rules rules = rules_of(object->consumer);
@@ -333,7 +328,7 @@ void COLD pdn_object_serve(uint32_t number)
 	pdn_seqcount_write_end(&changes);
 }
 
-void COLD pdn_object_serve_no_more(uint32_t number)
+void pdn_object_serve_no_more(uint32_t number)
 {
 	const struct pindown_object *object = &pdn_objects[number];
 
@@ -345,7 +340,7 @@ void COLD pdn_object_serve_no_more(uint32_t number)
 	pdn_seqcount_write_end(&changes);
 }
 
-void COLD pdn_objects_serve_no_more(uint32_t region)
+void pdn_objects_serve_no_more(uint32_t region)
 {
 	pdn_seqcount_write_begin(&changes);
 	__atomic_store_n(&pdn_object_trees[region], 0, __ATOMIC_RELEASE);
@@ -354,14 +349,14 @@ void COLD pdn_objects_serve_no_more(uint32_t region)
 	pdn_seqcount_write_end(&changes);
 }
 
-void COLD pdn_object_hide(uint32_t number)
+void pdn_object_hide(uint32_t number)
 {
 	pdn_seqcount_write_begin(&changes);
 	set_found(number, false);
 	pdn_seqcount_write_end(&changes);
 }
 
-bool COLD pdn_object_enter(uint32_t number)
+bool pdn_object_enter(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
 
@@ -375,7 +370,7 @@ bool COLD pdn_object_enter(uint32_t number)
 	return object->entry;
 }
 
-void COLD pdn_object_leave(uint32_t number)
+void pdn_object_leave(uint32_t number)
 {
 	pdn_object_serve_no_more(number);
 	pdn_seqcount_write_begin(&changes);

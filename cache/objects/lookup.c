@@ -223,7 +223,7 @@ static bool is_kept(uint32_t number)
 }
 
 /*
- * Acquire: pairs with fill() in attach.c, which stores the region last. So the key is one that
+ * Acquire: pairs with new_record() in attach.c, which stores the region last. So the key is one that
  * the object has on this region, and stays while it is announced.
  */
 static bool is_at(uint32_t number, uint32_t region)

@@ -80,16 +80,22 @@ void pdn_consumer_trace(enum pdn_event event, const struct pindown_region *regio
 	pdn_trace_note(event, what, begin ? begin : end, end);
 }
 
+static struct pdn_trace_note note_of(const struct pdn_client *consumer, uint32_t number,
+				     const struct pindown_key *key)
+{
+	return (struct pdn_trace_note){
+		.name = consumer->name,
+		.number = number,
+		.extra = key->owner,
+		.key = key->word[0],
+	};
+}
+
 int pdn_consumer_create(struct pdn_client *consumer, uint32_t number,
 			const struct pindown_object_request *what, void **data, bool *asked_dmabuf)
 {
 	struct pdn_call call = {.client = consumer, .callback = "create", .made_on = what->region};
-	struct pdn_trace_note note = {
-		.name = consumer->name,
-		.number = number,
-		.extra = what->key.owner,
-		.key = what->key.word[0],
-	};
+	struct pdn_trace_note note = note_of(consumer, number, &what->key);
 	const uint64_t begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
 
 	PDN_CALL(&call, note.result = consumer->ops.create(what, data, consumer->ops.arg));
@@ -102,16 +108,11 @@ void pdn_consumer_destroy(struct pdn_client *consumer, uint32_t number,
 			  const struct pindown_object_end *what)
 {
 	struct pdn_call call = {.client = consumer, .callback = "destroy"};
-	struct pdn_trace_note note = {
-		.name = consumer->name,
-		.number = number,
-		.extra = what->key.owner,
-		.key = what->key.word[0],
-		.reason = (uint16_t)what->reason,
-		.flags = what->in_use ? PDN_TRACE_IN_USE : 0,
-	};
+	struct pdn_trace_note note = note_of(consumer, number, &what->key);
 	const uint64_t begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
 
+	note.reason = (uint16_t)what->reason;
+	note.flags = what->in_use ? PDN_TRACE_IN_USE : 0;
 	PDN_CALL(&call, note.result = consumer->ops.destroy(what, consumer->ops.arg));
 	pdn_consumer_trace(PDN_EV_DEREGISTER, what->region, &note, begin);
 }

@@ -175,15 +175,16 @@ void pdn_object_let_go(uint32_t number)
 
 /* ---- does an object keep its region? ------------------------------------------------------- */
 
-static bool holds_region(uint32_t number)
+static bool holds_region(const struct pindown_object *object)
 {
-	switch ((enum pdn_object_state)pdn_objects[number].state) {
+	switch ((enum pdn_object_state)object->state) {
 	case PDN_OBJECT_LIVE:
-		return pdn_object_is_held(number);
+		return pdn_object_is_held(pdn_object_number(object));
 	case PDN_OBJECT_MAKING: /* who makes it holds the region */
 		return false;
 	case PDN_OBJECT_ENDING:
-		return pdn_object_is_held(number) && !pdn_object_ends_held(&pdn_objects[number]);
+		return pdn_object_is_held(pdn_object_number(object)) &&
+		       !pdn_object_ends_held(object);
 	default: /* kept, or a thread is about to destroy it */
 		return true;
 	}
@@ -191,32 +192,19 @@ static bool holds_region(uint32_t number)
 
 bool pdn_objects_some_hold(uint32_t region)
 {
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (holds_region(n))
-			return true;
-	return false;
+	return pdn_objects_any(region, holds_region);
 }
 
-/*
- * Lock held. Is any thread destroying or making an object of the region? The end of its memory
- * waits for that (wait_for_others_on()).
- */
-static bool is_worked_on(uint32_t region)
+/* Is a thread destroying or making it? The end of its memory waits for that. */
+static bool is_worked_on(const struct pindown_object *object)
 {
-	uint32_t n = pdn_objects_of[region];
-
-	while (n && !pdn_object_worker(&pdn_objects[n]))
-		n = pdn_objects[n].next;
-	return n;
+	return pdn_object_worker(object);
 }
 
-/* Lock held. Is any registration kept of which no byte, or not every one, has ended? */
-static bool some_outlive(uint32_t region)
+/* Is it a registration that is kept, and of which no byte, or not every one, has ended? */
+static bool is_outliving(const struct pindown_object *object)
 {
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (pdn_objects[n].state == PDN_OBJECT_KEPT && pdn_objects[n].outlives)
-			return true;
-	return false;
+	return object->state == PDN_OBJECT_KEPT && object->outlives;
 }
 
 /* Then it is as if a region without the part that has ended had replaced it. */
@@ -230,12 +218,12 @@ bool pdn_objects_await_reuse(uint32_t region)
 {
 	if (!pdn_first_object(region))
 		return false;
-	if (some_outlive(region))
+	if (pdn_objects_any(region, is_outliving))
 		take_for_replaced(&pdn_regions[region]);
 	if (pdn_regions[region].reason == PINDOWN_REASON_ORDERED)
 		return pdn_config()->held == PDN_HELD_REVOKE;
 	return pdn_region_is_replaced(region) &&
-	       (pdn_config()->held != PDN_HELD_KEEP || is_worked_on(region) ||
+	       (pdn_config()->held != PDN_HELD_KEEP || pdn_objects_any(region, is_worked_on) ||
 		pdn_tracing(PDN_EV_HELD) || pdn_tracing(PDN_EV_HOLDER));
 }
 

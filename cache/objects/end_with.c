@@ -48,24 +48,15 @@ static bool is_whole(uint32_t region, const struct pdn_scope *scope)
 	       (scope->begin <= pdn_regions[region].base && pdn_regions[region].end <= scope->end);
 }
 
-/*
- * Lock held. An object that a hit takes just now counts or not: the program frees and registers at
- * the same time.
- */
-static bool any_held_may_retire(uint32_t region)
+/* An object that a hit takes just now counts or not: the program frees and registers at once. */
+static bool is_held_and_may_retire(const struct pindown_object *object)
 {
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (pdn_objects[n].may_retire && pdn_object_is_held(n))
-			return true;
-	return false;
+	return object->may_retire && pdn_object_is_held(pdn_object_number(object));
 }
 
-static bool any_names_holders(uint32_t region)
+static bool names_holders(const struct pindown_object *object)
 {
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (pdn_consumer(pdn_objects[n].consumer)->holders)
-			return true;
-	return false;
+	return pdn_consumer(object->consumer)->holders;
 }
 
 /*
@@ -77,9 +68,9 @@ static bool ends_held(uint32_t region, enum pindown_reason reason, const struct 
 	switch (pdn_config()->held) {
 	case PDN_HELD_REVOKE:
 		return pdn_reason_ends_memory(reason) &&
-		       (is_whole(region, scope) || !any_names_holders(region));
+		       (is_whole(region, scope) || !pdn_objects_any(region, names_holders));
 	case PDN_HELD_RETIRE:
-		return scope && scope->retires && any_held_may_retire(region) &&
+		return scope && scope->retires && pdn_objects_any(region, is_held_and_may_retire) &&
 		       pdn_region_may_retire(region, scope->begin) &&
 		       pdn_retire_begin(region) == PDN_RETIRES_BEFORE;
 	default:

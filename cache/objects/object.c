@@ -141,6 +141,14 @@ void pdn_object_unlink(uint32_t number)
 	pdn_object_leave(number);
 }
 
+bool pdn_objects_any(uint32_t region, bool (*is)(const struct pindown_object *object))
+{
+	for (uint32_t n = pdn_first_object(region); n; n = pdn_objects[n].next)
+		if (is(&pdn_objects[n]))
+			return true;
+	return false;
+}
+
 static bool is_selected(const struct pdn_selection *s, const struct pindown_object *object)
 {
 	return object->consumer == s->consumer && (!s->owner || object->key.owner == *s->owner);

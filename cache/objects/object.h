@@ -85,6 +85,9 @@ static inline __attribute__((always_inline)) uint32_t pdn_first_object(uint32_t 
 		       : 0;
 }
 
+/* Lock held. Is any object of the region so? */
+bool pdn_objects_any(uint32_t region, bool (*is)(const struct pindown_object *object));
+
 /* Was there ever an object? As above: also for the thread that has ended a region, of that one. */
 static inline bool pdn_any_object_ever(void)
 {

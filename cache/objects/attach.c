@@ -18,7 +18,6 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
-#include "cache/dmabuf/region_dmabuf.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -149,13 +148,11 @@ static int make_object(struct pdn_client *consumer, uint32_t number, const struc
 						    .request = r->request};
 	void *data = NULL;
 	int error, result;
-	bool gone, asked, may_retire = false;
+	bool gone, may_retire = false;
 
 	pdn_unlock();
-	error = pdn_consumer_create(consumer, number, &what, &data, &asked);
+	error = pdn_consumer_create(consumer, number, &what, &data);
 	result = result_of_create(error);
-	if (asked)
-		pdn_dmabuf_create_ended(&pdn_regions[region], result == 0);
 	if (result == 0 && consumer->may_retire)
 		may_retire = consumer->may_retire(r->key, data);
 	pdn_lock();

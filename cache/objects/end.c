@@ -33,6 +33,7 @@ void pdn_object_begin_end(struct pindown_object *object, enum pindown_reason rea
 	object->reason = (uint16_t)reason;
 	object->worker = pdn_my_tid();
 	pdn_object_set_state(object, PDN_OBJECT_ENDING);
+	pdn_object_serve_no_more(pdn_object_number(object));
 }
 
 void pdn_object_claim(uint32_t number, uint32_t *chain)

@@ -23,7 +23,7 @@ static inline void pdn_object_set_state(struct pindown_object *object, enum pdn_
 	__atomic_store_n(&object->state, state, __ATOMIC_SEQ_CST);
 }
 
-/* Lock held. From here on each detach of it takes the lock. */
+/* Lock held. From here on each detach of it takes the lock, and it serves for its own key only. */
 void pdn_object_begin_end(struct pindown_object *object, enum pindown_reason reason);
 
 /*

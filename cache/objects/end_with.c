@@ -88,7 +88,6 @@ void pdn_objects_unlink(uint32_t region, enum pindown_reason reason, const struc
 
 	if (!pdn_first_object(region))
 		return;
-	pdn_objects_serve_no_more(region);
 	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
 		if (pdn_objects[n].state == PDN_OBJECT_LIVE ||
 		    pdn_objects[n].state == PDN_OBJECT_ENDING ||
@@ -258,7 +257,6 @@ static uint32_t claim(const struct pdn_selection *selection, enum held_ones held
 	for (uint32_t n = 0; (n = pdn_next_selected(selection, n));)
 		if (pdn_objects[n].state == PDN_OBJECT_LIVE) {
 			pdn_object_begin_end(&pdn_objects[n], PINDOWN_REASON_OWNER);
-			pdn_object_serve_no_more(n);
 			any = true;
 		}
 	if (any)

@@ -340,15 +340,6 @@ void pdn_object_serve_no_more(uint32_t number)
 	pdn_seqcount_write_end(&changes);
 }
 
-void pdn_objects_serve_no_more(uint32_t region)
-{
-	pdn_seqcount_write_begin(&changes);
-	__atomic_store_n(&pdn_object_trees[region], 0, __ATOMIC_RELEASE);
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		set_family(n, 0);
-	pdn_seqcount_write_end(&changes);
-}
-
 void pdn_object_hide(uint32_t number)
 {
 	pdn_seqcount_write_begin(&changes);
@@ -372,7 +363,6 @@ bool pdn_object_enter(uint32_t number)
 
 void pdn_object_leave(uint32_t number)
 {
-	pdn_object_serve_no_more(number);
 	pdn_seqcount_write_begin(&changes);
 	pdn_hashed_remove(&entries, pdn_objects[number].entry);
 	pdn_seqcount_write_end(&changes);

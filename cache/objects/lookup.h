@@ -20,13 +20,9 @@ uint32_t pdn_object_find(uint32_t region, uint32_t consumer, const struct pindow
 bool pdn_object_enter(uint32_t number);
 void pdn_object_leave(uint32_t number);
 
-/*
- * An object that is LIVE serves for other keys than its own, too; one that may end does no more;
- * all of a region don't.
- */
+/* An object that is LIVE serves for other keys than its own, too; one that may end does no more. */
 void pdn_object_serve(uint32_t number);
 void pdn_object_serve_no_more(uint32_t number);
-void pdn_objects_serve_no_more(uint32_t region);
 
 /* A KEPT object on a live region: it stays in the list, but no look-up finds it by its key. */
 void pdn_object_hide(uint32_t number);

@@ -10,7 +10,7 @@
  *
  * Who may touch what:
  *	state, next		read without a lock; written under it
- *	consumer, key, region	the same; constant from LIVE on
+ *	consumer, key, region	the same; constant from MAKING on
  *	data			constant while the object is held, except on revocation
  *	all others		under the lock
  */
@@ -74,9 +74,9 @@ extern struct pindown_object *pdn_objects; /* [0] is never used */
 
 /*
  * A region's first object, also one that is being made, for the thread that ends or has ended the
- * region; 0: none. Many programs
- * have no objects at all: their table then does not exist, and only the pointer to it is read.
- * Relaxed: objects are linked with a region under the lock, and the region is ended under it.
+ * region; 0: none. Many programs have no objects at all: their table then does not exist, and only
+ * the pointer to it is read. Relaxed: objects are linked with a region under the lock, and the
+ * region is ended under it.
  */
 static inline __attribute__((always_inline)) uint32_t pdn_first_object(uint32_t region)
 {
@@ -94,7 +94,7 @@ static inline bool pdn_any_object_ever(void)
 	return __atomic_load_n(&pdn_objects, __ATOMIC_RELAXED) != NULL;
 }
 
-/* Relaxed: constant from LIVE on, and visible once the record was found. */
+/* Relaxed: constant from MAKING on, and visible once the record was found. */
 static inline bool pdn_object_is(const struct pindown_object *object, uint32_t consumer,
 				 const struct pindown_key *key)
 {

@@ -28,7 +28,6 @@
 #include "cache/hit/region.h"
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
-#include "cache/subscribe.h"
 #include "cache/show/page.h"
 #include "cache/trace/writer.h"
 #include "cache/trust/volatile.h"
@@ -68,17 +67,15 @@ static void begin_again(void)
 		pdn_index_reset();
 	pdn_region_fork_child();
 	pdn_objects_fork_child();
-	pdn_creations_fork_child();
 	pdn_exports_fork_child();
 	pdn_retired_fork_child();
 	pdn_turns_fork_child();
-	pdn_consumers_fork_child();
+	pdn_clients_fork_child();
 	pdn_queues_fork_child();
 	pdn_occupied = 0;
 	pdn_end_fork_child();
 	pdn_dmabuf_fork_child();
 	pdn_volatile_fork_child();
-	pdn_subscribe_fork_child();
 	pdn_accounts_fork_child();
 	pdn_thread_fork_child();
 	pdn_top_fork_child();

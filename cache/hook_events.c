@@ -15,7 +15,7 @@
 #include "cache/dmabuf/foreign_table.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end_with.h"
 #include "cache/pindown.h"
 #include "cache/hit/announced.h"
 #include "cache/end/work.h"
@@ -312,9 +312,4 @@ void __attribute__((cold)) pdn_left_to_card(void)
 	pdn_lock();
 	pdn_account_left_to_card();
 	pdn_unlock();
-}
-
-void pdn_drop_idle_of(int consumer, uint64_t owner)
-{
-	pdn_objects_drop_idle(consumer, owner);
 }

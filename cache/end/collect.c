@@ -5,7 +5,7 @@
 #include "cache/show/account.h"
 #include "cache/base/test_point.h"
 #include "cache/hit/index.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end_with.h"
 #include "cache/room/queues.h"
 #include "cache/hit/region.h"
 #include "cache/trust/trust.h"

@@ -9,11 +9,11 @@
 #include "cache/base/test_point.h"
 #include "cache/end/dispatch.h"
 #include "cache/end/kept.h"
-#include "cache/objects/object.h"
+#include "cache/objects/client.h"
+#include "cache/objects/end_with.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/pin/region_trace.h"
-#include "cache/subscribe.h"
 #include "cache/trace/writer.h"
 #include "cache/trust/trust.h"
 
@@ -47,7 +47,7 @@ static void tell_all(uint32_t number, const struct pdn_victims *victims, bool in
 		pdn_tell_of_miss(&pdn_regions[number], victims->missed);
 	if (!pdn_region_is_abandoned(number))
 		tell(&pdn_regions[number], in_use);
-	if (pdn_objects_any(number) && !pdn_region_is_abandoned(number))
+	if (pdn_first_object(number) && !pdn_region_is_abandoned(number))
 		pdn_objects_end(number, victims->scope);
 }
 

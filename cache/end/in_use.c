@@ -3,7 +3,7 @@
 #include "cache/base/barrier.h"
 #include "cache/base/test_point.h"
 #include "cache/end/in_use.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/hit/announced.h"
 #include "cache/hit/region.h"
 #include "cache/trust/trust.h"

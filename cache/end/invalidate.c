@@ -14,7 +14,7 @@
 #include "cache/end/collect.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/end/work.h"
 #include "cache/hit/region.h"
@@ -98,7 +98,6 @@ static void drop_own_work(void)
 	pdn_lock();
 	pdn_retired_drop_own();
 	pdn_turns_drop_own();
-	pdn_creations_drop_own();
 	pdn_work_drop_own();
 	pdn_objects_drop_own();
 	pdn_wake_waiters();

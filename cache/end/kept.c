@@ -14,7 +14,7 @@
 #include "cache/base/thread.h"
 #include "cache/hit/index.h"
 #include "cache/end/kept.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/hit/announced.h"
 #include "cache/room/queues.h"
 #include "cache/hit/region.h"

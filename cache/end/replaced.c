@@ -4,7 +4,7 @@
 #include "cache/base/thread.h"
 #include "cache/end/kept.h"
 #include "cache/end/work.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end_with.h"
 #include "cache/hit/region.h"
 #include "cache/end/replaced.h"
 

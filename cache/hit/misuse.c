@@ -14,10 +14,9 @@
 #include "cache/base/log.h"
 #include "cache/base/thread.h"
 #include "cache/end/kept.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
-#include "cache/subscribe.h"
 #include "cache/trace/modules.h"
 #include "cache/trace/stack.h"
 
@@ -125,7 +124,7 @@ static uint32_t region_number(const struct pindown_region *region)
 
 static bool is_in_callback(void)
 {
-	return pdn_subscriber_runs_here() || pdn_any_consumer_runs_here();
+	return pdn_runs_callback();
 }
 
 /*

@@ -14,11 +14,10 @@
 #include "cache/hit/misuse.h"
 #include "cache/objects/end.h"
 #include "cache/objects/held.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
-#include "cache/dmabuf/region_dmabuf.h"
-#include "cache/trace/writer.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
@@ -59,65 +58,71 @@ static bool takes_objects(uint32_t region)
 	return pdn_state_is_live(pdn_state_of(region)) || is_leaving(region);
 }
 
-/* As claim_or_keep() in end_region.c does it. */
-static void keep_from_the_first(uint32_t number, uint32_t region)
+/*
+ * Lock held. A record for an object that this thread makes, on the region; 0: there is none, or no
+ * room for finding it. Relaxed, since a late reader may still be looking at the old record; the
+ * release of the region, and of the links to it, publishes all of it.
+ */
+static uint32_t new_record(uint32_t region, const struct request *r)
 {
+	uint32_t number = pdn_object_alloc();
 	struct pindown_object *object = &pdn_objects[number];
 
+	if (!number)
+		return 0;
+	object->worker = pdn_my_tid();
+	__atomic_store_n(&object->consumer, r->consumer, __ATOMIC_RELAXED);
+	__atomic_store_n(&object->key.owner, r->key->owner, __ATOMIC_RELAXED);
+	__atomic_store_n(&object->key.word[0], r->key->word[0], __ATOMIC_RELAXED);
+	__atomic_store_n(&object->key.word[1], r->key->word[1], __ATOMIC_RELAXED);
+	__atomic_store_n(&object->region, region, __ATOMIC_RELEASE);
+	__atomic_store_n(&object->state, PDN_OBJECT_MAKING, __ATOMIC_RELAXED);
+	if (pdn_object_link(number))
+		return number;
+	pdn_object_free(number);
+	return 0;
+}
+
+/*
+ * Lock held. It is made, and held by its maker: a thread that finds it LIVE sees all of it. On a
+ * region that is leaving it is KEPT from the first, as claim_or_keep() in end_with.c does it.
+ */
+static void publish(struct pindown_object *object, void *data, bool may_retire)
+{
+	uint32_t number = pdn_object_number(object), region = object->region;
+
+	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
+	object->revoked = object->was_counted = object->outlives = false;
+	object->may_retire = may_retire;
 	object->reason = pdn_regions[region].reason;
-	object->outlives = false;
-	pdn_object_set_state(object, PDN_OBJECT_KEPT);
-	pdn_object_serve_no_more(number);
+	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
+	pdn_object_set_state(object, is_leaving(region) ? PDN_OBJECT_KEPT : PDN_OBJECT_LIVE);
+	pdn_account_object_made();
+	if (!is_leaving(region)) {
+		pdn_object_serve(number);
+		return;
+	}
 	pdn_object_hide(number);
 	pdn_account_objects(&pdn_regions[region]);
 	if (pdn_objects_await_reuse(region))
 		pdn_await_reuse(region);
 }
 
-static void publish(uint32_t number, uint32_t region, const struct request *r, void *data,
-		    bool may_retire)
+/* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
+static void discard(struct pdn_client *consumer, uint32_t number, void *data)
 {
 	struct pindown_object *object = &pdn_objects[number];
-
-	/*
-	 * Relaxed, since a late reader may still be looking at the old record; the release of the
-	 * region, and of the links to it, publishes all of it.
-	 */
-	__atomic_store_n(&object->consumer, r->consumer, __ATOMIC_RELAXED);
-	__atomic_store_n(&object->key.owner, r->key->owner, __ATOMIC_RELAXED);
-	__atomic_store_n(&object->key.word[0], r->key->word[0], __ATOMIC_RELAXED);
-	__atomic_store_n(&object->key.word[1], r->key->word[1], __ATOMIC_RELAXED);
-	__atomic_store_n(&object->data, data, __ATOMIC_RELAXED);
-	__atomic_store_n(&object->region, region, __ATOMIC_RELEASE);
-	object->revoked = false;
-	object->may_retire = may_retire;
-	object->was_counted = false;
-	pdn_object_hold(pdn_self_or_anonymous(), number, 1);
-	/* As each change of the state: see pdn_object_set_state(). */
-	__atomic_store_n(&object->state, PDN_OBJECT_LIVE, __ATOMIC_SEQ_CST);
-	pdn_object_link(number); /* a thread that finds it sees all of the above */
-	pdn_account_object_made();
-	if (is_leaving(region))
-		keep_from_the_first(number, region);
-}
-
-/* Lock not held. Destroys an object whose memory or consumer went while it was being made. */
-static void discard(struct pdn_consumer *consumer, struct pdn_object_event *event, void *data)
-{
-	struct pindown_region *region = &pdn_regions[event->region];
+	struct pindown_region *region = &pdn_regions[object->region];
 	/* Relaxed: pairs with pdn_end_replaced(). */
 	uint8_t reason = __atomic_load_n(&region->reason, __ATOMIC_RELAXED);
 	struct pindown_object_end what = {
-		.key = *event->key,
+		.key = object->key,
 		.data = data,
 		.region = region,
 		.reason = reason ? reason : PINDOWN_REASON_OWNER,
 	};
 
-	event->begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
-	event->result = pdn_consumer_destroy(consumer, &what);
-	event->reason = (uint16_t)what.reason;
-	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, event);
+	pdn_consumer_destroy(consumer, number, &what);
 }
 
 /* Of what create has returned. */
@@ -128,103 +133,49 @@ static int result_of_create(int own)
 	return own <= 0 ? own : PINDOWN_CREATE_FAILED(own < most ? own : most);
 }
 
-/* Lock held. 0: there is none, or no room for finding it. */
-static uint32_t new_record(uint32_t region, const struct request *r)
-{
-	uint32_t number = pdn_object_alloc();
-
-	if (!number || pdn_object_enter(number, region, r->consumer, r->key))
-		return number;
-	pdn_object_free(number);
-	return 0;
-}
-
-/* Lock held. It was never on a region. */
-static void free_record(uint32_t number)
-{
-	pdn_object_leave(number);
-	pdn_object_free(number);
-}
-
 /*
- * Lock held, and dropped meanwhile; the creation is listed, and the caller holds the region. A free
- * of the memory and the end of the owner wait until the creation is unlisted.
+ * Lock held, and dropped meanwhile; the caller holds the region. A free of the memory and the end
+ * of the owner wait while the object is being made.
  */
-static int create_object(struct pdn_creation *creation, struct pdn_consumer *consumer,
-			 uint32_t number, const struct request *r)
+static int make_object(struct pdn_client *consumer, uint32_t number, const struct request *r)
 {
-	uint32_t region = creation->region;
-	struct pdn_object_event event = {.region = region, .number = number, .key = r->key};
+	struct pindown_object *object = &pdn_objects[number];
+	uint32_t region = object->region;
 	const struct pindown_object_request what = {.key = *r->key,
 						    .region = &pdn_regions[region],
 						    .addr = r->addr,
 						    .length = r->length,
 						    .request = r->request};
 	void *data = NULL;
-	int result;
-	bool gone, asked, may_retire = false;
+	int error, result;
+	bool gone, may_retire = false;
 
 	pdn_unlock();
-	event.begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
-	event.result = pdn_consumer_create(consumer, &what, &data, &asked);
-	result = result_of_create(event.result);
-	if (asked)
-		pdn_dmabuf_create_ended(&pdn_regions[region], result == 0);
+	error = pdn_consumer_create(consumer, number, &what, &data);
+	result = result_of_create(error);
 	if (result == 0 && consumer->may_retire)
 		may_retire = consumer->may_retire(r->key, data);
-	pdn_trace_object(PDN_EV_REGISTER, consumer->name, &event);
 	pdn_lock();
 	gone = !takes_objects(region) || consumer->leaving;
-	if (result == 0 && gone && pdn_creation_is_listed(creation)) {
+	if (result == 0 && gone && object->state == PDN_OBJECT_MAKING) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pdn_unlock();
-		discard(consumer, &event, data);
+		discard(consumer, number, data);
 		pdn_lock();
 	}
-	if (!pdn_creation_is_listed(creation))
-		result = PINDOWN_ERR_BUSY; /* region and new object belong to the parent */
-	else if (result != 0)
-		free_record(number);
-	consumer->stats.create_errors += event.result != 0;
-	pdn_creation_unlist(creation);
+	if (object->state != PDN_OBJECT_MAKING)
+		return PINDOWN_ERR_BUSY; /* in a child: region and object belong to the parent */
+	consumer->stats.create_errors += error != 0;
 	if (result == 0) {
 		consumer->stats.objects_made++;
-		publish(number, region, r, data, may_retire);
-		*r->object = &pdn_objects[number];
+		publish(object, data, may_retire);
+		*r->object = object;
+	} else {
+		pdn_object_unmake(number);
+		pdn_client_may_go(consumer);
 	}
-	pdn_consumer_leave(consumer);
+	pdn_wake_waiters();
 	return result;
-}
-
-/*
- * Lock held. The object that can be returned, or is about to end; 0: none. An object whose owner
- * has ended stays on a live region as KEPT, and may be the first of the list.
- */
-static uint32_t find_usable(uint32_t region, const struct request *r)
-{
-	uint32_t first = pdn_objects_of[region];
-
-	return first && pdn_object_is(&pdn_objects[first], r->consumer, r->key) &&
-			       pdn_objects[first].state != PDN_OBJECT_KEPT
-		       ? first
-		       : pdn_object_find_other(region, r->consumer, r->key);
-}
-
-static int begin_creation(struct pdn_consumer *consumer, uint32_t region, const struct request *r)
-{
-	uint32_t number = new_record(region, r);
-	struct pdn_creation creation = {
-		.region = region,
-		.consumer = r->consumer,
-		.tid = pdn_my_tid(),
-		.key = *r->key,
-	};
-
-	if (!number)
-		return NO_RECORD;
-	pdn_creation_list(&creation);
-	pdn_consumer_enter(consumer);
-	return create_object(&creation, consumer, number, r);
 }
 
 /* Lock held. Another thread makes or destroys the object; a thread can't wait for itself. */
@@ -244,16 +195,14 @@ static int find_or_make(uint32_t region, const struct request *r)
 	int result = PINDOWN_OK;
 
 	while (result == PINDOWN_OK) {
-		struct pdn_consumer *consumer = pdn_consumer(r->consumer);
-		const struct pdn_creation *creation =
-			pdn_creation_find(region, r->consumer, r->key);
+		struct pdn_client *consumer = pdn_consumer(r->consumer);
 		uint32_t number;
 
 		if (!consumer || consumer->leaving)
 			return PINDOWN_ERR_INVALID;
 		if (!takes_objects(region))
 			return AGAIN;
-		number = find_usable(region, r);
+		number = pdn_object_find(region, r->consumer, r->key);
 		if (number && pdn_objects[number].state == PDN_OBJECT_LIVE) {
 			pdn_object_hold(pdn_self_or_anonymous(), number, 1);
 			*r->object = &pdn_objects[number];
@@ -261,10 +210,11 @@ static int find_or_make(uint32_t region, const struct request *r)
 		}
 		if (r->flags & PINDOWN_GET_CACHED)
 			return PINDOWN_ERR_NOT_DEVICE;
-		if (!number && !creation)
-			return begin_creation(consumer, region, r);
-		result = wait_for_other(number ? pdn_objects[number].worker : creation->tid,
-					r->flags, deadline);
+		if (!number) {
+			number = new_record(region, r);
+			return number ? make_object(consumer, number, r) : NO_RECORD;
+		}
+		result = wait_for_other(pdn_objects[number].worker, r->flags, deadline);
 	}
 	return result;
 }
@@ -333,7 +283,7 @@ static inline struct pindown_object *hold_object(struct pdn_thread *self, uint32
 	uint32_t number = pdn_object_load(&pdn_objects_of[region]);
 
 	if (unlikely(number && !pdn_object_is(&pdn_objects[number], (uint32_t)consumer, key)))
-		number = pdn_object_find_other(region, (uint32_t)consumer, key);
+		number = pdn_object_find(region, (uint32_t)consumer, key);
 	if (!number ||
 	    __atomic_load_n(&pdn_objects[number].state, __ATOMIC_SEQ_CST) != PDN_OBJECT_LIVE)
 		return NULL;
@@ -425,14 +375,14 @@ PDN_EXPORT int pindown_attach(int consumer, uint64_t addr, size_t length, unsign
 	struct pdn_thread *self = pdn_self_tls;
 	struct pindown_object *found;
 
-	/* Length 0 wraps to the largest length, which fits in no region. */
-	if (unlikely(!self || bad_request(consumer, flags, key, object) || length - 1 >= ~0ull / 2))
-		return attach_slow(consumer, addr, length, flags, key, request, object);
-	/* A check is due: the get in there makes it. Relaxed: as pdn_thread_counts_down(). */
-	if (unlikely(__atomic_load_n(&self->until_look, __ATOMIC_RELAXED) <= 0))
-		return attach_slow(consumer, addr, length, flags, key, request, object);
-	found = try_hold_at(self, addr, length, consumer, key);
-	if (unlikely(!found))
+	/*
+	 * Length 0 wraps to the largest length, which fits in no region. If a check is due, the get
+	 * in attach_slow() makes it. Relaxed: as pdn_thread_counts_down().
+	 */
+	if (unlikely(!self || bad_request(consumer, flags, key, object) ||
+		     length - 1 >= ~0ull / 2 ||
+		     __atomic_load_n(&self->until_look, __ATOMIC_RELAXED) <= 0 ||
+		     !(found = try_hold_at(self, addr, length, consumer, key))))
 		return attach_slow(consumer, addr, length, flags, key, request, object);
 	pdn_thread_counts_down(self);
 	pdn_count_hit(self, &pdn_regions[found->region], addr, length);

@@ -11,6 +11,7 @@
 #include "cache/base/thread.h"
 #include "cache/end/kept.h"
 #include "cache/objects/end.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/announced.h"
@@ -32,6 +33,7 @@ void pdn_object_begin_end(struct pindown_object *object, enum pindown_reason rea
 	object->reason = (uint16_t)reason;
 	object->worker = pdn_my_tid();
 	pdn_object_set_state(object, PDN_OBJECT_ENDING);
+	pdn_object_serve_no_more(pdn_object_number(object));
 }
 
 void pdn_object_claim(uint32_t number, uint32_t *chain)
@@ -40,9 +42,7 @@ void pdn_object_claim(uint32_t number, uint32_t *chain)
 
 	object->worker = pdn_my_tid();
 	object->revoked = pdn_object_is_held(number);
-	object->called = false;
 	pdn_object_set_state(object, PDN_OBJECT_DYING);
-	pdn_consumer_enter(pdn_consumer(object->consumer));
 	object->victim = *chain;
 	*chain = number;
 }
@@ -58,27 +58,10 @@ static void destroy(uint32_t number)
 		.reason = object->reason,
 		.in_use = object->revoked,
 	};
-	struct pdn_object_event event = {
-		.region = object->region,
-		.number = number,
-		.key = &what.key,
-		.reason = object->reason,
-		.flags = object->revoked ? PDN_TRACE_IN_USE : 0,
-	};
-	struct pdn_consumer *consumer;
 
-	pdn_lock();
-	consumer = pdn_consumer(object->consumer);
-	object->called = true;
-	pdn_unlock();
 	if (what.in_use) /* its holder may be reading: pairs with pindown_object_data() */
 		__atomic_store_n(&object->data, NULL, __ATOMIC_RELAXED);
-	event.begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
-	event.result = pdn_consumer_destroy(consumer, &what);
-	pdn_trace_object(PDN_EV_DEREGISTER, consumer->name, &event);
-	pdn_lock();
-	pdn_consumer_leave(consumer);
-	pdn_unlock();
+	pdn_consumer_destroy(pdn_consumer(object->consumer), number, &what);
 }
 
 /*
@@ -99,12 +82,33 @@ void pdn_objects_let_readers_pass(void)
 	}
 }
 
-/* Lock held. No reader walks over it any more. If it is still held, the record waits for that. */
+/* Lock held. From here on no thread looks at its record any more. */
+static void take_out(uint32_t number)
+{
+	pdn_object_unlink(number);
+	if (pdn_state_is_linked(pdn_state_of(pdn_objects[number].region)))
+		pdn_objects_let_readers_pass();
+}
+
+void pdn_object_unmake(uint32_t number)
+{
+	uint32_t region = pdn_objects[number].region;
+
+	take_out(number);
+	pdn_object_free(number);
+	pdn_account_objects(&pdn_regions[region]);
+}
+
+/*
+ * Lock held. The object has been destroyed: no look-up finds it any more. If it is still held, the
+ * record waits for that.
+ */
 static void retire(uint32_t number)
 {
 	struct pindown_object *object = &pdn_objects[number];
-	struct pdn_consumer *consumer = pdn_consumer(object->consumer);
+	struct pdn_client *consumer = pdn_consumer(object->consumer);
 
+	take_out(number);
 	pdn_account_object_gone(object->revoked);
 	if (consumer)
 		consumer->stats.objects_revoked += object->revoked;
@@ -116,43 +120,34 @@ static void retire(uint32_t number)
 		pdn_object_free(number);
 	}
 	if (consumer)
-		pdn_consumer_may_go(consumer);
+		pdn_client_may_go(consumer);
+	pdn_wake_waiters();
 }
 
-/* Lock held. The objects have been destroyed, and may have been all that kept their regions. */
-static void retire_all(uint32_t chain, struct pdn_victims *last)
+/* If nothing but its objects has kept the region, this thread has to unpin it. */
+static void retire_and_unpin(uint32_t number)
 {
-	bool has_readers = false;
+	uint32_t region = pdn_objects[number].region;
+	struct pdn_victims last = {0};
 
-	for (uint32_t n = chain; n; n = pdn_objects[n].victim) {
-		if (is_abandoned(&pdn_objects[n]))
-			return;
-		pdn_object_unlink(n);
-		has_readers |= pdn_state_is_linked(pdn_state_of(pdn_objects[n].region));
+	pdn_lock();
+	if (!is_abandoned(&pdn_objects[number])) {
+		retire(number);
+		pdn_region_take_kept(&last, region);
 	}
-	if (has_readers)
-		pdn_objects_let_readers_pass();
-	for (uint32_t n = chain, next; n; n = next) {
-		uint32_t region = pdn_objects[n].region;
-
-		next = pdn_objects[n].victim;
-		retire(n);
-		pdn_region_take_kept(last, region);
-	}
-	pdn_wake_waiters();
+	pdn_unlock();
+	pdn_unpin_kept(&last);
 }
 
 void pdn_objects_destroy_claimed(uint32_t chain)
 {
-	struct pdn_victims last = {0};
-
-	for (uint32_t n = chain; n; n = pdn_objects[n].victim)
-		if (!is_abandoned(&pdn_objects[n]))
+	for (uint32_t n = chain, next; n; n = next) {
+		next = pdn_objects[n].victim;
+		if (!is_abandoned(&pdn_objects[n])) {
 			destroy(n);
-	pdn_lock();
-	retire_all(chain, &last);
-	pdn_unlock();
-	pdn_unpin_kept(&last);
+			retire_and_unpin(n);
+		}
+	}
 }
 
 void pdn_object_let_go(uint32_t number)
@@ -175,19 +170,21 @@ void pdn_object_let_go(uint32_t number)
 	pdn_unlock();
 	if (was_last)
 		pdn_retired_trace(&released, 0);
-	if (chain)
-		pdn_objects_destroy_claimed(chain);
+	pdn_objects_destroy_claimed(chain);
 }
 
 /* ---- does an object keep its region? ------------------------------------------------------- */
 
-static bool holds_region(uint32_t number)
+static bool holds_region(const struct pindown_object *object)
 {
-	switch ((enum pdn_object_state)pdn_objects[number].state) {
+	switch ((enum pdn_object_state)object->state) {
 	case PDN_OBJECT_LIVE:
-		return pdn_object_is_held(number);
+		return pdn_object_is_held(pdn_object_number(object));
+	case PDN_OBJECT_MAKING: /* who makes it holds the region */
+		return false;
 	case PDN_OBJECT_ENDING:
-		return pdn_object_is_held(number) && !pdn_object_ends_held(&pdn_objects[number]);
+		return pdn_object_is_held(pdn_object_number(object)) &&
+		       !pdn_object_ends_held(object);
 	default: /* kept, or a thread is about to destroy it */
 		return true;
 	}
@@ -195,32 +192,19 @@ static bool holds_region(uint32_t number)
 
 bool pdn_objects_some_hold(uint32_t region)
 {
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (holds_region(n))
-			return true;
-	return false;
+	return pdn_objects_any(region, holds_region);
 }
 
-/*
- * Lock held. Is any thread destroying an object of the region, or making one anywhere? The end of
- * its memory waits for both (wait_for_others_on()).
- */
-static bool is_worked_on(uint32_t region)
+/* Is a thread destroying or making it? The end of its memory waits for that. */
+static bool is_worked_on(const struct pindown_object *object)
 {
-	uint32_t n = pdn_objects_of[region];
-
-	while (n && pdn_objects[n].state != PDN_OBJECT_DYING)
-		n = pdn_objects[n].next;
-	return n || pdn_creations_any();
+	return pdn_object_worker(object);
 }
 
-/* Lock held. Is any registration kept of which no byte, or not every one, has ended? */
-static bool some_outlive(uint32_t region)
+/* Is it a registration that is kept, and of which no byte, or not every one, has ended? */
+static bool is_outliving(const struct pindown_object *object)
 {
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		if (pdn_objects[n].state == PDN_OBJECT_KEPT && pdn_objects[n].outlives)
-			return true;
-	return false;
+	return object->state == PDN_OBJECT_KEPT && object->outlives;
 }
 
 /* Then it is as if a region without the part that has ended had replaced it. */
@@ -232,14 +216,14 @@ static void take_for_replaced(struct pindown_region *region)
 
 bool pdn_objects_await_reuse(uint32_t region)
 {
-	if (!pdn_objects_any(region))
+	if (!pdn_first_object(region))
 		return false;
-	if (some_outlive(region))
+	if (pdn_objects_any(region, is_outliving))
 		take_for_replaced(&pdn_regions[region]);
 	if (pdn_regions[region].reason == PINDOWN_REASON_ORDERED)
 		return pdn_config()->held == PDN_HELD_REVOKE;
 	return pdn_region_is_replaced(region) &&
-	       (pdn_config()->held != PDN_HELD_KEEP || is_worked_on(region) ||
+	       (pdn_config()->held != PDN_HELD_KEEP || pdn_objects_any(region, is_worked_on) ||
 		pdn_tracing(PDN_EV_HELD) || pdn_tracing(PDN_EV_HOLDER));
 }
 
@@ -251,13 +235,14 @@ void pdn_objects_drop_own(void)
 
 	for (uint32_t n = 1; n <= pdn_object_high_water(); n++) {
 		struct pindown_object *object = &pdn_objects[n];
+		struct pdn_client *consumer = pdn_consumer(object->consumer);
 
 		if (object->worker != me)
 			continue;
 		object->worker = 0;
-		if (object->state == PDN_OBJECT_DYING && !object->called)
-			pdn_consumer_leave(pdn_consumer(object->consumer));
-		else if (pdn_consumer(object->consumer))
-			pdn_consumer_may_go(pdn_consumer(object->consumer));
+		if (object->state == PDN_OBJECT_MAKING)
+			pdn_object_unmake(n);
+		if (consumer)
+			pdn_client_may_go(consumer);
 	}
 }

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Reports registrations that the program still holds when their memory has ended. */
+/*
+ * What the program still holds when its memory ends. Each registration is an event in the trace,
+ * with the code that made it and the code that ends the memory; a line names the first one's code.
+ *
+ * The objects that they hold are ENDING here, and only this thread changes that: all of a region
+ * whose end is under way are this thread's. So their records stay, and their data, while their
+ * consumer is asked without the lock. Threads that end the owner of such an object wait for this
+ * one, as they do while it destroys the object. So do those that remove the consumer, and its
+ * record stays in any case until its last object has ended.
+ */
 #define _GNU_SOURCE
 #include <string.h>
 
@@ -7,6 +16,7 @@
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
+#include "cache/objects/end.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
@@ -17,7 +27,7 @@
 
 void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held)
 {
-	unsigned place = (consumer - 1) % PDN_CONSUMERS;
+	unsigned place = pdn_consumer_place(consumer);
 
 	held->all++;
 	if (held->of[place].count++ == 0)
@@ -72,7 +82,7 @@ static bool is_unprotected(const struct pindown_region *region)
 
 static bool said; /* the one line of PINDOWN_HELD=retire */
 
-bool pdn_held_line_is_due(const struct pindown_region *region)
+static bool line_is_due(const struct pindown_region *region)
 {
 	switch (pdn_config()->held) {
 	case PDN_HELD_WARN:
@@ -111,6 +121,18 @@ static void not_retired(uint32_t region)
 
 PDN_NOTIFIED(address_not_retired, not_retired);
 
+static void trace_held(const struct pindown_region *region, const char *consumer, uint32_t count)
+{
+	struct pdn_trace_note note = {
+		.name = consumer,
+		.extra = count,
+		.reason = region->reason,
+		.flags = PDN_TRACE_IN_USE,
+	};
+
+	pdn_consumer_trace(PDN_EV_HELD, region, &note, 0);
+}
+
 void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
 		     uint64_t made_at)
 {
@@ -121,7 +143,7 @@ void pdn_held_report(const struct pindown_region *region, const struct pdn_held_
 		return;
 	for (unsigned i = 0; i < PDN_CONSUMERS; i++)
 		if (held->of[i].count)
-			pdn_trace_held(region, held->of[i].name, held->of[i].count);
+			trace_held(region, held->of[i].name, held->of[i].count);
 	if (reason == PINDOWN_REASON_FLUSHED)
 		return;
 	if (pdn_config()->held == PDN_HELD_WARN)
@@ -129,4 +151,193 @@ void pdn_held_report(const struct pindown_region *region, const struct pdn_held_
 	else if (pdn_config()->held == PDN_HELD_RETIRE &&
 		 (held->outlast || !pdn_retire_is_pending(region)))
 		count_unprotected(region, held, made_at);
+}
+
+/* ---- who holds it ---------------------------------------------------------------------------- */
+
+struct search {
+	uint32_t region;
+	const struct pdn_scope *scope; /* what ends; NULL: all of the region */
+	uint32_t free_stack;	       /* of the code that ends the memory */
+	uint16_t reason;
+	uint64_t caller; /* of the first holder that is known by its return address; or 0 */
+};
+
+/* The first object that ends with the region, or the one after it; 0: no more. */
+static uint32_t next_ending(uint32_t region, uint32_t last)
+{
+	uint32_t n;
+
+	pdn_lock();
+	n = last ? pdn_objects[last].next : pdn_first_object(region);
+	while (n && pdn_objects[n].state != PDN_OBJECT_ENDING)
+		n = pdn_objects[n].next;
+	pdn_unlock();
+	return n;
+}
+
+/* Acquire: of an object that is ending, the region is its own. */
+static bool is_wanted(void *arg, const struct pindown_object *object)
+{
+	const struct search *s = arg;
+
+	return __atomic_load_n(&object->state, __ATOMIC_ACQUIRE) == PDN_OBJECT_ENDING &&
+	       __atomic_load_n(&object->region, __ATOMIC_RELAXED) == s->region;
+}
+
+static struct pdn_client *consumer_of(uint32_t number)
+{
+	return pdn_consumer(pdn_objects[number].consumer);
+}
+
+/* Each consumer of a held object is asked once. */
+static void search(struct search *s, bool (*found)(void *arg, const struct pdn_holder *holder))
+{
+	const struct pdn_holder_search search = {is_wanted, found, s};
+	uint32_t asked = 0; /* a bit for each consumer's place */
+
+	for (uint32_t n = 0; (n = next_ending(s->region, n));)
+		pdn_objects[n].is_named = false;
+	for (uint32_t n = 0; (n = next_ending(s->region, n));) {
+		uint32_t bit = 1u << pdn_consumer_place(pdn_objects[n].consumer);
+
+		if (asked & bit || !consumer_of(n)->holders || !pdn_object_is_held(n))
+			continue;
+		asked |= bit;
+		pdn_consumer_name_holders(consumer_of(n), &search);
+	}
+}
+_Static_assert(PDN_CONSUMERS <= 32, "a bit for each");
+
+/* Does any of the holder's memory end? */
+static bool ends_in_part(const struct pdn_scope *scope, const struct pdn_holder *holder)
+{
+	return !scope || (holder->addr < scope->end && scope->begin < holder->addr + holder->size);
+}
+
+static bool ends(uint32_t number, const struct pdn_scope *scope)
+{
+	bool result;
+
+	pdn_lock();
+	result = pdn_object_ends_held(&pdn_objects[number]) ||
+		 pdn_object_is_revoked_in_part(&pdn_objects[number], scope);
+	pdn_unlock();
+	return result;
+}
+
+static bool is_traced(void)
+{
+	return pdn_tracing(PDN_EV_HOLDER);
+}
+
+static void trace_holder(const struct search *s, uint32_t number, const struct pdn_holder *holder)
+{
+	struct pdn_trace_note note = {
+		.name = consumer_of(number)->name,
+		.number = number,
+		.extra = pdn_objects[number].key.owner,
+		.key = pdn_objects[number].key.word[0],
+		.addr = holder->addr,
+		.size = holder->size,
+		.origin = holder->caller && is_traced() ? pdn_trace_origin(holder->caller) : 0,
+		.stack = s->free_stack,
+		.reason = s->reason,
+		.flags = ends(number, s->scope) ? PDN_TRACE_REVOKED : 0,
+	};
+
+	pdn_consumer_trace(PDN_EV_HOLDER, &pdn_regions[s->region], &note, 0);
+}
+
+/* It is revoked with the last of its memory, and named then. */
+static bool ends_later(const struct pindown_object *object)
+{
+	return pdn_config()->held == PDN_HELD_REVOKE && object->outlives;
+}
+
+/* A consumer has found a registration of the program's that holds a wanted object. */
+static bool name_one(void *arg, const struct pdn_holder *holder)
+{
+	struct search *s = arg;
+	uint32_t number = pdn_object_number(holder->object);
+
+	pdn_objects[number].is_named = true;
+	if (holder->was_named || !ends_in_part(s->scope, holder) ||
+	    (s->scope && ends_later(&pdn_objects[number])))
+		return false;
+	if (!s->caller && pdn_trace_is_address(holder->caller))
+		s->caller = holder->caller;
+	trace_holder(s, number, holder);
+	return true;
+}
+
+/* Mappings are no smaller; of more bytes it is not asked whether they have ended earlier. */
+#define MAPPING	   ((uint64_t)2 << 20)
+#define MOST_ASKED 4096
+
+/*
+ * Lock not held. Is there memory in [begin, end)? The parts that have ended before may be all of
+ * it. Where another thread is just ending some, there is.
+ */
+static bool any_lives(uint64_t begin, uint64_t end)
+{
+	struct pdn_flight flight;
+	bool lives;
+
+	if (begin >= end)
+		return false;
+	lives = pdn_flight_begin(&flight, begin, end) & PDN_GUARDED ||
+		(end - begin) / MAPPING > MOST_ASKED;
+	for (uint64_t at = begin; at < end && !lives; at = (at / MAPPING + 1) * MAPPING)
+		lives = pdn_driver_has_memory(at);
+	pdn_flight_end_unlocked(&flight);
+	return lives;
+}
+
+static bool ask_one(void *arg, const struct pdn_holder *holder)
+{
+	const struct search *s = arg;
+	struct pindown_object *object = &pdn_objects[pdn_object_number(holder->object)];
+	const struct pdn_scope *scope = s->scope;
+	const uint64_t begin = holder->addr, end = holder->addr + holder->size;
+
+	if (!object->is_named) /* the first one of the object */
+		object->is_touched = object->outlives = false;
+	object->is_named = true;
+	object->is_touched |= ends_in_part(s->scope, holder);
+	object->outlives |= any_lives(begin, end < scope->begin ? end : scope->begin) ||
+			    any_lives(begin > scope->end ? begin : scope->end, end);
+	return false;
+}
+
+/*
+ * An object of a consumer that names no registrations ends with any part of its region. Of one
+ * whose registration is just being made, it is not known yet what it is asked for.
+ */
+void pdn_objects_ask_holders(uint32_t region, const struct pdn_scope *scope)
+{
+	struct search s = {.region = region, .scope = scope};
+
+	search(&s, ask_one);
+	for (uint32_t n = 0; (n = next_ending(region, n));)
+		if (consumer_of(n)->holders && !pdn_objects[n].is_named && pdn_object_is_held(n))
+			pdn_objects[n].outlives = true;
+}
+
+/* An object whose consumer names no registration is named by itself. */
+uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason,
+				  const struct pdn_scope *scope)
+{
+	struct search s = {.region = region, .scope = scope, .reason = (uint16_t)reason};
+	const struct pdn_holder unknown = {0};
+
+	if ((!is_traced() && !line_is_due(&pdn_regions[region])) ||
+	    reason == PINDOWN_REASON_EVICTED || reason == PINDOWN_REASON_FLUSHED)
+		return 0;
+	s.free_stack = is_traced() ? pdn_trace_stack(true) : 0;
+	search(&s, name_one);
+	for (uint32_t n = 0; (n = next_ending(region, n));)
+		if (!pdn_objects[n].is_named && pdn_object_is_held(n))
+			trace_holder(&s, n, &unknown);
+	return s.caller;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Reports registrations that the program still holds when their memory has ended. */
+/* What the program still holds when its memory ends: found, named in the trace, and reported. */
 #ifndef PDN_HELD_H
 #define PDN_HELD_H
 
@@ -7,6 +7,20 @@
 #include <stdint.h>
 
 #include "cache/objects/object.h"
+
+/*
+ * Lock not held, for both. The calling thread has unlinked the region, and its objects are ENDING.
+ * The consumers' `holders` run.
+ *
+ * Find out which of the objects were asked for memory that ends with the scope, and for memory that
+ * does not: sets is_touched and outlives. The scope covers a part of the region.
+ *
+ * Name the program's registrations that hold them, if there is a trace. Returns the code that made
+ * one of them, as a return address, if a line wants it; 0: unknown.
+ */
+void pdn_objects_ask_holders(uint32_t region, const struct pdn_scope *scope);
+uint64_t pdn_objects_name_holders(uint32_t region, enum pindown_reason reason,
+				  const struct pdn_scope *scope);
 
 /* How many objects of each consumer are kept on a region. */
 struct pdn_held_objects {
@@ -27,8 +41,5 @@ void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held);
  */
 void pdn_held_report(const struct pindown_region *region, const struct pdn_held_objects *held,
 		     uint64_t made_at);
-
-/* Lock not held. Is a line to be printed of registrations that stay on this region? */
-bool pdn_held_line_is_due(const struct pindown_region *region);
 
 #endif

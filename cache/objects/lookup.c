@@ -13,19 +13,15 @@
 #include "cache/base/hashed.h"
 #include "cache/base/seqcount.h"
 #include "cache/base/tree.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
-
-/* Room counts more than time. */
-#define SMALL __attribute__((noinline))
-#define COLD  __attribute__((cold))
 
 /* One for each object, by number: pdn_objects[].entry. */
 struct entry {
 	struct pdn_hashed_link link; /* must be first; hashes region, consumer and key */
 	uint64_t family;	     /* a hash; 0: the object is not in the tree */
 	struct pdn_tree_node node;
-	uint32_t object;   /* 0: no look-up finds it */
-	uint32_t previous; /* object on the region; 0: this is its first */
+	uint32_t object; /* 0: no look-up finds it */
 };
 static struct pdn_hashed entries = PDN_HASHED(struct entry);
 
@@ -52,7 +48,7 @@ static uint64_t family_in(uint32_t entry)
 	return __atomic_load_n(&entry_at(entry)->family, __ATOMIC_ACQUIRE);
 }
 
-static uint64_t SMALL hash_of(uint64_t place, const struct pindown_key *key)
+static uint64_t hash_of(uint64_t place, const struct pindown_key *key)
 {
 	const uint64_t spread = 0x9e3779b97f4a7c15u;
 
@@ -118,15 +114,15 @@ static const struct pdn_tree tree = {
 /* Relaxed: see pdn_rules. */
 static struct pdn_rules rules_of(uint32_t consumer)
 {
-	const struct pdn_rules *rules = &pdn_rules[(consumer - 1) % PDN_CONSUMERS];
+	const struct pdn_rules *rules = &pdn_rules[pdn_consumer_place(consumer)];
 
 	return (struct pdn_rules){__atomic_load_n(&rules->rights, __ATOMIC_RELAXED),
 				  __atomic_load_n(&rules->flags, __ATOMIC_RELAXED)};
 }
 
 /* 0: no object can serve for another one's key. */
-static uint64_t SMALL family_of(uint32_t consumer, const struct pindown_key *key,
-				const struct pdn_rules *rules)
+static uint64_t family_of(uint32_t consumer, const struct pindown_key *key,
+			  const struct pdn_rules *rules)
 {
 	const struct pindown_key rest = {
 		.owner = key->owner,
@@ -227,7 +223,7 @@ static bool is_kept(uint32_t number)
 }
 
 /*
- * Acquire: pairs with publish() in attach.c, which stores the region last. So the key is one that
+ * Acquire: pairs with new_record() in attach.c, which stores the region last. So the key is one that
  * the object has on this region, and stays while it is announced.
  */
 static bool is_at(uint32_t number, uint32_t region)
@@ -272,8 +268,7 @@ static uint32_t find_exact(uint32_t region, uint32_t consumer, const struct pind
 }
 
 /* The look-ups that take a logarithm of the number of objects, or no more than for one. */
-static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
-				   const struct pindown_key *key)
+static uint32_t find_of_many(uint32_t region, uint32_t consumer, const struct pindown_key *key)
 {
 	const struct pdn_rules rules = rules_of(consumer);
 	uint64_t begun = pdn_seqcount_read_begin(&changes);
@@ -290,58 +285,23 @@ static uint32_t SMALL find_of_many(uint32_t region, uint32_t consumer,
 
 /*
  * There are mostly only a few: then the list is as fast as a hash of them, and faster than the
- * tree. `n` is the second one: the caller has looked at the first for exactly the key.
+ * tree.
  */
-static uint32_t SMALL find_of_several(uint32_t region, uint32_t n, uint32_t consumer,
-				      const struct pindown_key *key)
+uint32_t pdn_object_find(uint32_t region, uint32_t consumer, const struct pindown_key *key)
 {
-	for (unsigned i = 1; n && i < FEW; i++, n = pdn_object_load(&pdn_objects[n].next))
+	uint32_t first = pdn_object_load(&pdn_objects_of[region]), n = first;
+
+	for (unsigned i = 0; n && i < FEW; i++, n = pdn_object_load(&pdn_objects[n].next))
 		if (pdn_object_is(&pdn_objects[n], consumer, key) && !is_kept(n))
 			return n;
 	if (n)
 		return find_of_many(region, consumer, key);
-	n = pdn_object_load(&pdn_objects_of[region]);
-	while (n && !serves(n, consumer, key))
+	for (n = first; n && !serves(n, consumer, key);)
 		n = pdn_object_load(&pdn_objects[n].next);
 	return n;
 }
 
-/* The calls are tail calls, so that the compiler has no registers to save where there is one. */
-uint32_t pdn_object_find_other(uint32_t region, uint32_t consumer, const struct pindown_key *key)
-{
-	uint32_t first = pdn_object_load(&pdn_objects_of[region]), next;
-
-	if (!first)
-		return 0;
-	next = pdn_object_load(&pdn_objects[first].next);
-	if (next)
-		return find_of_several(region, next, consumer, key);
-	return serves(first, consumer, key) ? first : 0;
-}
-
 /* ---- changes: lock held --------------------------------------------------------------------- */
-
-bool COLD pdn_object_enter(uint32_t number, uint32_t region, uint32_t consumer,
-			   const struct pindown_key *key)
-{
-	if (!pdn_owner_enter(number, consumer, key->owner))
-		return false;
-	entries.most = pdn_object_table.capacity;
-	pdn_seqcount_write_begin(&changes);
-	pdn_objects[number].entry = pdn_hashed_add(&entries, hash_at(region, consumer, key));
-	pdn_seqcount_write_end(&changes);
-	if (!pdn_objects[number].entry)
-		pdn_owner_leave(number);
-	return pdn_objects[number].entry;
-}
-
-void COLD pdn_object_leave(uint32_t number)
-{
-	pdn_seqcount_write_begin(&changes);
-	pdn_hashed_remove(&entries, pdn_objects[number].entry);
-	pdn_seqcount_write_end(&changes);
-	pdn_owner_leave(number);
-}
 
 /* Release, here and below: see `changes`. */
 static void set_family(uint32_t number, uint64_t family)
@@ -354,7 +314,7 @@ static void set_found(uint32_t number, bool is_found)
 	__atomic_store_n(&entry_of(number)->object, is_found ? number : 0, __ATOMIC_RELEASE);
 }
 
-void COLD pdn_object_serve(uint32_t number)
+void pdn_object_serve(uint32_t number)
 {
 	const struct pindown_object *object = &pdn_objects[number];
 	const struct pdn_rules rules = rules_of(object->consumer);
@@ -368,7 +328,7 @@ void COLD pdn_object_serve(uint32_t number)
 	pdn_seqcount_write_end(&changes);
 }
 
-void COLD pdn_object_serve_no_more(uint32_t number)
+void pdn_object_serve_no_more(uint32_t number)
 {
 	const struct pindown_object *object = &pdn_objects[number];
 
@@ -380,48 +340,32 @@ void COLD pdn_object_serve_no_more(uint32_t number)
 	pdn_seqcount_write_end(&changes);
 }
 
-void COLD pdn_objects_serve_no_more(uint32_t region)
-{
-	pdn_seqcount_write_begin(&changes);
-	__atomic_store_n(&pdn_object_trees[region], 0, __ATOMIC_RELEASE);
-	for (uint32_t n = pdn_objects_of[region]; n; n = pdn_objects[n].next)
-		set_family(n, 0);
-	pdn_seqcount_write_end(&changes);
-}
-
-void COLD pdn_object_hide(uint32_t number)
+void pdn_object_hide(uint32_t number)
 {
 	pdn_seqcount_write_begin(&changes);
 	set_found(number, false);
 	pdn_seqcount_write_end(&changes);
 }
 
-/* Release: pairs with pdn_object_load(), here and below. */
-void COLD pdn_object_link(uint32_t number)
+bool pdn_object_enter(uint32_t number)
 {
-	uint32_t *first = &pdn_objects_of[pdn_objects[number].region];
+	struct pindown_object *object = &pdn_objects[number];
 
-	if (*first)
-		entry_of(*first)->previous = number;
-	__atomic_store_n(&pdn_objects[number].next, *first, __ATOMIC_RELEASE);
+	entries.most = pdn_object_table.capacity;
 	pdn_seqcount_write_begin(&changes);
-	set_found(number, true);
+	object->entry =
+		pdn_hashed_add(&entries, hash_at(object->region, object->consumer, &object->key));
+	if (object->entry)
+		set_found(number, true);
 	pdn_seqcount_write_end(&changes);
-	pdn_object_serve(number);
-	__atomic_store_n(first, number, __ATOMIC_RELEASE);
+	return object->entry;
 }
 
-void COLD pdn_object_unlink(uint32_t number)
+void pdn_object_leave(uint32_t number)
 {
-	uint32_t next = pdn_objects[number].next, previous = entry_of(number)->previous;
-	uint32_t *at = previous ? &pdn_objects[previous].next
-				: &pdn_objects_of[pdn_objects[number].region];
-
-	if (next)
-		entry_of(next)->previous = previous;
-	__atomic_store_n(at, next, __ATOMIC_RELEASE);
-	pdn_object_serve_no_more(number);
-	pdn_object_leave(number);
+	pdn_seqcount_write_begin(&changes);
+	pdn_hashed_remove(&entries, pdn_objects[number].entry);
+	pdn_seqcount_write_end(&changes);
 }
 
 /* A child that was forked in the middle of a change has an odd count. */
@@ -429,5 +373,4 @@ void pdn_object_lookup_fork_child(void)
 {
 	pdn_hashed_clear(&entries);
 	pdn_seqcount_reset(&changes);
-	pdn_owners_fork_child();
 }

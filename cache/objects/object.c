@@ -6,6 +6,7 @@
 #include "cache/base/barrier.h"
 #include "cache/base/cancel.h"
 #include "cache/base/config.h"
+#include "cache/base/hashed.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
 #include "cache/base/table.h"
@@ -14,6 +15,8 @@
 #include "cache/hit/misuse.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
+#include "cache/objects/end.h"
+#include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 
 _Static_assert(sizeof(struct pindown_object) == PDN_OBJECT_BYTES, "one cache line");
@@ -75,6 +78,101 @@ uint32_t pdn_object_high_water(void)
 	return pdn_object_table.used;
 }
 
+/* ---- lists --------------------------------------------------------------------------------- */
+
+/* Of an object, by its number: its neighbours in the list of its region, and in that of owners. */
+enum { PREVIOUS = PDN_STRIPES_AT_FIRST, OWNERS_NEXT, OWNERS_PREVIOUS };
+
+static uint32_t *column(unsigned which, uint32_t number)
+{
+	return &pdn_object_table.column[which][number];
+}
+
+/*
+ * The objects of each consumer, in lists by a hash of the owner: so the end of one looks at few
+ * others.
+ */
+#define LISTS 256u
+static uint32_t lists[PDN_CONSUMERS][LISTS];
+
+static unsigned list_of(uint64_t owner)
+{
+	return pdn_hash(owner) % LISTS;
+}
+
+static uint32_t *owners_first(const struct pindown_object *object)
+{
+	return &lists[pdn_consumer_place(object->consumer)][list_of(object->key.owner)];
+}
+
+/* Release: pairs with pdn_object_load(), here and below. */
+bool pdn_object_link(uint32_t number)
+{
+	struct pindown_object *object = &pdn_objects[number];
+	uint32_t *first = &pdn_objects_of[object->region], *owners = owners_first(object);
+
+	if (!pdn_object_enter(number))
+		return false;
+	*column(PREVIOUS, number) = *column(OWNERS_PREVIOUS, number) = 0;
+	*column(OWNERS_NEXT, number) = *owners;
+	if (*owners)
+		*column(OWNERS_PREVIOUS, *owners) = number;
+	*owners = number;
+	if (*first)
+		*column(PREVIOUS, *first) = number;
+	__atomic_store_n(&object->next, *first, __ATOMIC_RELEASE);
+	__atomic_store_n(first, number, __ATOMIC_RELEASE);
+	return true;
+}
+
+void pdn_object_unlink(uint32_t number)
+{
+	struct pindown_object *object = &pdn_objects[number];
+	uint32_t previous = *column(PREVIOUS, number), next = object->next;
+	uint32_t before = *column(OWNERS_PREVIOUS, number), after = *column(OWNERS_NEXT, number);
+
+	if (next)
+		*column(PREVIOUS, next) = previous;
+	__atomic_store_n(previous ? &pdn_objects[previous].next : &pdn_objects_of[object->region],
+			 next, __ATOMIC_RELEASE);
+	if (after)
+		*column(OWNERS_PREVIOUS, after) = before;
+	*(before ? column(OWNERS_NEXT, before) : owners_first(object)) = after;
+	pdn_object_leave(number);
+}
+
+bool pdn_objects_any(uint32_t region, bool (*is)(const struct pindown_object *object))
+{
+	for (uint32_t n = pdn_first_object(region); n; n = pdn_objects[n].next)
+		if (is(&pdn_objects[n]))
+			return true;
+	return false;
+}
+
+static bool is_selected(const struct pdn_selection *s, const struct pindown_object *object)
+{
+	return object->consumer == s->consumer && (!s->owner || object->key.owner == *s->owner);
+}
+
+uint32_t pdn_next_selected(const struct pdn_selection *s, uint32_t number)
+{
+	const uint32_t *first = lists[pdn_consumer_place(s->consumer)];
+	unsigned list = s->owner ? list_of(*s->owner) : 0;
+
+	if (s->region)
+		return number ? pdn_objects[number].next : pdn_first_object(s->region);
+	if (number)
+		list = list_of(pdn_objects[number].key.owner);
+	number = number ? *column(OWNERS_NEXT, number) : first[list];
+	while (true) {
+		while (number && !is_selected(s, &pdn_objects[number]))
+			number = *column(OWNERS_NEXT, number);
+		if (number || s->owner || ++list == LISTS)
+			return number;
+		number = first[list];
+	}
+}
+
 /* Free records are not reused: the parent's list of them is not valid in the child. */
 void pdn_objects_fork_child(void)
 {
@@ -83,6 +181,8 @@ void pdn_objects_fork_child(void)
 			pdn_objects[n].state = PDN_OBJECT_ABANDONED;
 	free_list = 0;
 	resting = (struct pdn_resting){.next = 0};
+	if (pdn_objects)
+		memset(lists, 0, sizeof(lists));
 	pdn_object_lookup_fork_child();
 }
 

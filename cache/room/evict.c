@@ -23,7 +23,7 @@
 #include "cache/dmabuf/region_dmabuf.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/room/queues.h"
 #include "cache/end/work.h"

@@ -10,7 +10,7 @@
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/visible.h"
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 
@@ -147,8 +147,8 @@ PDN_EXPORT int pindown_consumer_stats(int id, struct pindown_consumer_stats *sta
 	PDN_UNCANCELLED;
 	struct pindown_consumer_stats all;
 	struct pindown_object_info info;
-	const struct pdn_selection its = {(uint32_t)id, NULL};
-	const struct pdn_consumer *consumer;
+	const struct pdn_selection its = {.consumer = (uint32_t)id};
+	const struct pdn_client *consumer;
 
 	if (!stats || size == 0 || id < 1)
 		return PINDOWN_ERR_INVALID;
@@ -156,8 +156,7 @@ PDN_EXPORT int pindown_consumer_stats(int id, struct pindown_consumer_stats *sta
 	consumer = pdn_consumer((uint32_t)id);
 	if (consumer)
 		all = consumer->stats;
-	for (uint32_t n = consumer ? pdn_first_selected(&its) : 0; n;
-	     n = pdn_next_selected(&its, n))
+	for (uint32_t n = 0; consumer && (n = pdn_next_selected(&its, n));)
 		if (describe_object(n, (uint32_t)id, &info)) {
 			all.objects++;
 			all.held_objects += (unsigned)info.in_use;

@@ -91,7 +91,7 @@ static void quit_in_subscriber_here(void)
 	const char *said = stderr_of(let_a_thread_act);
 	ck_assert_str_eq(said,
 			 "pindown: a subscriber has ended its thread (pthread_exit): the region "
-			 "that it was notified of stays pinned\n");
+			 "stays pinned\n");
 	ck_assert_int_eq(pindown_unsubscribe(id), PINDOWN_OK);
 	expect_a_line_of(flush, "");
 }

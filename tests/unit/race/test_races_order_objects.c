@@ -4,7 +4,7 @@
  * stores become visible late: see order_test.h and test_races_order.c.
  */
 #define _GNU_SOURCE
-#include "cache/objects/object.h"
+#include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "tests/unit/support/order_test.h"
 

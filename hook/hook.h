@@ -30,7 +30,6 @@
  *	library.c	a library of the process: libcuda, libibverbs
  *	definition.c	which of several definitions a call would reach without us
  *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
- *	watched.c	the functions behind the wrappers
  * verbs/		the calls of libibverbs and libmlx5: verbs.h
  * life.c		start, fork, exit
  * doors.c		telling UCX's registration caches that memory ends

@@ -7,8 +7,7 @@
 #include "cache/base/config.h"
 #include "hook/hook.h"
 #include "cache/base/log.h"
-#include "hook/loader/asker.h"
-#include "hook/loader/definition.h"
+#include "hook/loader/scope.h"
 #include "hook/verbs/verbs.h"
 
 /*

@@ -17,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hook/loader/asker.h"
+#include "hook/loader/scope.h"
 #include "cache/base/address_space.h"
 #include "cache/base/cancel.h"
 #include "cache/base/environment.h"
 #include "cache/base/system.h"
 #include "hook/hook.h"
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded.h"
 
 #define MAX_FILES   64u /* that one call reads */
 #define MAX_PATH    512u
@@ -346,23 +346,13 @@ static enum answer look_in_cache(struct walk *walk, const char *name)
 	return found;
 }
 
-static bool is_loaded(const char *name)
-{
-	void *handle = pdn_loader_of_libc()->dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-
-	if (!handle)
-		return false;
-	pdn_loader_of_libc()->dlclose(handle);
-	return true;
-}
-
 /* A library that is loaded already is bound already. */
 static enum answer look_for(struct walk *walk, const char *name, const char *runpath,
 			    const char *origin)
 {
 	enum answer found;
 
-	if (is_loaded(name))
+	if (pdn_handle_of(name))
 		return TO_BE_SEEN;
 	if (strchr(name, '/'))
 		return note(walk, name);

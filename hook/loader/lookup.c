@@ -9,13 +9,13 @@
 #include <link.h>
 #include <string.h>
 
-#include "hook/loader/asker.h"
+#include "hook/loader/scope.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "hook/loader/deepbind.h"
 #include "hook/hook.h"
-#include "hook/loader/definition.h"
 #include "cache/base/log.h"
+#include "hook/loader/loaded.h"
 #include "hook/loader/patches.h"
 #include "hook/verbs/verbs.h"
 #include "hook/loader/yield.h"
@@ -69,20 +69,6 @@ static void *look_in(const struct lookup *l, void *handle)
 				: l->real->dlsym(handle, l->args->name);
 }
 
-/*
- * The handle of a library that is loaded and stays loaded for now. A link_map becomes a handle by
- * dlopen() only; a library that was loaded because another needs it has not been opened yet.
- */
-static void *handle_of(const struct link_map *map)
-{
-	const struct pdn_loader *libc = pdn_loader_of_libc();
-	void *handle = libc->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
-
-	if (handle)
-		libc->dlclose(handle);
-	return handle;
-}
-
 /* ---- names that only we define --------------------------------------------------------------- */
 
 /* Does another library define this name, as far as we can see? */
@@ -116,11 +102,11 @@ static bool only_we_answer(const struct lookup *l, const struct pdn_asker *asker
 static void *handle_without(const struct lookup *l, const struct pdn_asker *asker)
 {
 	const struct pdn_loader *libc = pdn_loader_of_libc();
-	void *handle = asker->map && !asker->is_program ? handle_of(asker->map) : NULL;
+	void *handle = asker->map && !asker->is_program ? pdn_handle_of(asker->map->l_name) : NULL;
 
 	if (handle && !libc->dlsym(handle, l->args->name))
 		return handle;
-	return libc->dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+	return pdn_handle_of("libc.so.6");
 }
 
 /*
@@ -154,7 +140,7 @@ static void *look(const struct lookup *l, const struct pdn_asker *asker)
 	if (handle != RTLD_NEXT)
 		return look_in(l, handle);
 	map = pdn_asker_next(asker, l->args->name);
-	handle = map ? handle_of(map) : NULL;
+	handle = map ? pdn_handle_of(map->l_name) : NULL;
 	found = handle ? look_in(l, handle) : NULL;
 	if (!found)
 		pdn_loader_of_libc()->dlerror();

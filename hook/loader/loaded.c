@@ -102,7 +102,7 @@ const struct pdn_loader *pdn_loader_of_libc(void)
 	return filled(&of_libc, &ready, NULL);
 }
 
-/* ---- asked of the loader: takes its lock, but changes neither errno nor what dlerror() says -- */
+/* ---- asked of the loader --------------------------------------------------------------------- */
 
 struct link_map *pdn_map_of(const void *address)
 {

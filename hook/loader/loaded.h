@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Walking the loaded libraries of the process, the program first, in the order of loading.
+ * The loaded libraries of the process: a walk over them, the program first, in the order of loading;
+ * and what is asked of the loader about them.
  *
  * The C library's dl_iterate_phdr() takes a lock. Another thread may hold that lock while this one
  * forks, and in the child it then stays held for ever: fork() resets other locks of the loader, but
@@ -45,7 +46,7 @@ bool pdn_find_loaded(struct pdn_loaded *found, pdn_is_wanted *is, void *arg);
 /* The same of an entry of the loader's list. */
 struct pdn_loaded pdn_loaded_at(const struct link_map *map);
 
-pdn_is_wanted pdn_has_address; /* the argument */
+pdn_is_wanted pdn_has_address; /* the argument: is it in the library? */
 
 struct pdn_extent {
 	uintptr_t begin, end;
@@ -73,7 +74,7 @@ static inline bool pdn_is_this_library(ElfW(Addr) base)
 /*
  * The library at an address; NULL: none. A library of this file, if one is loaded: opened once
  * more, or its handle while somebody else has it open. These wait for the loader's lock, and with
- * it for another thread's dlopen(). They keep errno.
+ * it for another thread's dlopen(). They keep errno, and leave no error for dlerror().
  */
 struct link_map *pdn_map_of(const void *address);
 void *pdn_open_loaded(const char *file);

@@ -120,16 +120,6 @@ static void *bound(const struct replacing *r, void *function)
  * Who comes by the slot finds *before. The lock: another thread that does the same must not seal
  * the page before this one has stored. The loader is not called under it.
  */
-static bool store(const struct replacing *r, void **slot)
-{
-	bool ok;
-
-	pdn_lock_one(PDN_LOCK_SLOTS);
-	ok = pdn_slot_store(&r->library, slot, r->function);
-	pdn_unlock_one(PDN_LOCK_SLOTS);
-	return ok;
-}
-
 static bool replace_one(struct pdn_slot slot, void *arg)
 {
 	struct replacing *r = arg;
@@ -137,15 +127,17 @@ static bool replace_one(struct pdn_slot slot, void *arg)
 
 	if (slot.kind == PDN_SLOT_SUM)
 		return false;
-	if (function != r->function) {
-		function = bound(r, function);
-		if (!function)
-			return false;
-		__atomic_store_n(r->before, function, __ATOMIC_RELAXED);
-		if (!store(r, slot.at))
-			return false;
+	if (function == r->function) {
+		r->done = true;
+		return false;
 	}
-	r->done = true;
+	function = bound(r, function);
+	if (!function)
+		return false;
+	__atomic_store_n(r->before, function, __ATOMIC_RELAXED);
+	pdn_lock_one(PDN_LOCK_SLOTS);
+	r->done |= pdn_slot_store(&r->library, slot.at, r->function);
+	pdn_unlock_one(PDN_LOCK_SLOTS);
 	return false;
 }
 

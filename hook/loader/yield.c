@@ -227,32 +227,10 @@ const void *pdn_yield_definition(unsigned index)
 }
 
 /*
- * Another thread may be binding such a name just now. Nothing keeps it out: it would go wrong if it
- * read the value and the kind of this symbol between the two stores here.
+ * Once. Another thread may be binding such a name just now. Nothing keeps it out: it would go wrong
+ * if it read the value and the kind of this symbol between the two stores here.
  */
-static void make_indirect(const struct ours *ours)
-{
-	for (unsigned i = 0; i < ours->count; i++)
-		if (name_of(ours, i))
-			functions[i] = ours->elf.base + ours->symbol[i].st_value;
-	if (!protect_table(ours, PROT_READ | PROT_WRITE))
-		return;
-	for (unsigned i = 0; i < ours->count; i++) {
-		ElfW(Sym) *symbol = writable(ours, i);
-		unsigned char info = ELF64_ST_INFO(ELF64_ST_BIND(symbol->st_info), STT_GNU_IFUNC);
-
-		if (!functions[i])
-			continue;
-		__atomic_store_n(&symbol->st_value,
-				 (uintptr_t)&pdn_yield_code[(size_t)i * PDN_YIELD_SIZE] -
-					 ours->elf.base,
-				 __ATOMIC_RELEASE);
-		__atomic_store_n(&symbol->st_info, info, __ATOMIC_RELEASE);
-	}
-	protect_table(ours, PROT_READ);
-}
-
-static void make_indirect_once(void)
+static void make_indirect(void)
 {
 	static bool done;
 	struct ours ours;
@@ -260,9 +238,22 @@ static void make_indirect_once(void)
 	if (__atomic_load_n(&done, __ATOMIC_RELAXED) ||
 	    __atomic_exchange_n(&done, true, __ATOMIC_RELAXED))
 		return;
-	read_ours(&ours);
-	make_indirect(&ours);
 	pdn_yield_is_there();
+	read_ours(&ours);
+	if (!protect_table(&ours, PROT_READ | PROT_WRITE))
+		return;
+	for (unsigned i = 0; i < ours.count; i++) {
+		ElfW(Sym) *symbol = writable(&ours, i);
+		unsigned char info = ELF64_ST_INFO(ELF64_ST_BIND(symbol->st_info), STT_GNU_IFUNC);
+		uintptr_t code = (uintptr_t)&pdn_yield_code[(size_t)i * PDN_YIELD_SIZE];
+
+		if (!name_of(&ours, i))
+			continue;
+		functions[i] = ours.elf.base + symbol->st_value;
+		__atomic_store_n(&symbol->st_value, code - ours.elf.base, __ATOMIC_RELEASE);
+		__atomic_store_n(&symbol->st_info, info, __ATOMIC_RELEASE);
+	}
+	protect_table(&ours, PROT_READ);
 }
 
 PDN_STARTS void pdn_yield_at_load(void)
@@ -273,11 +264,11 @@ PDN_STARTS void pdn_yield_at_load(void)
 	if (pdn_is_first_definition(a_call) || pdn_library_before_us("pindown_get", a_call))
 		return;
 	opens_unseen = true;
-	make_indirect_once();
+	make_indirect();
 }
 
 void pdn_yield_to_opened(const void *frame)
 {
 	opened_at = frame;
-	make_indirect_once();
+	make_indirect();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The loaded libraries of the process: a walk over them, the program first, in the order of loading;
- * and what is asked of the loader about them.
+ * The loaded libraries of the process: a walk over them, the program first, in the order of
+ * loading, and what is asked of the loader about them.
  *
  * The C library's dl_iterate_phdr() takes a lock. Another thread may hold that lock while this one
  * forks, and in the child it then stays held for ever: fork() resets other locks of the loader, but

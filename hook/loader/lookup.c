@@ -74,13 +74,14 @@ static void *look_in(const struct lookup *l, void *handle)
 static bool others_have(const struct lookup *l, const struct pdn_asker *asker, const void *wrapper)
 {
 	const struct pdn_loader *libc = pdn_loader_of_libc();
+	void *behind;
 
 	if (libc->dlsym(RTLD_NEXT, l->args->name) ||
 	    libc->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
 		return true;
-	pdn_loader_of_libc()->dlerror();
+	libc->dlerror();
 	/* The caller may be in the scope of a library that was loaded with RTLD_LOCAL. */
-	return !asker->is_program && pdn_is_defined_elsewhere(l->args->name);
+	return !asker->is_program && pdn_definition_for(l->caller, l->args->name, "", &behind);
 }
 
 /*

@@ -33,9 +33,9 @@ PDN_STARTS static bool defines(const struct link_map *map, const char *name)
 }
 
 /*
- * The next definition behind a library that the program started with. Such libraries come first in
- * the loader's list, in the order in which names are looked up, and are never unloaded: they can be
- * walked without the loader's lock.
+ * The next definition behind a library that the program started with, or behind us (NULL). Such
+ * libraries come first in the loader's list, in the order in which names are looked up, and are
+ * never unloaded: they can be walked without the loader's lock.
  */
 PDN_STARTS static struct link_map *next_behind(const struct link_map *library, const char *name)
 {
@@ -46,7 +46,7 @@ PDN_STARTS static struct link_map *next_behind(const struct link_map *library, c
 	     map = map->l_next) {
 		if (passed && defines(map, name))
 			return map;
-		passed |= map == library;
+		passed |= library ? map == library : is_us(map);
 	}
 	return NULL;
 }
@@ -69,12 +69,9 @@ const char *pdn_library_before_us(const char *name, const char *other_name)
 
 void *pdn_next_definition(const char *name)
 {
-	const struct link_map *map = _r_debug.r_map;
+	const struct link_map *map = next_behind(NULL, name);
 	struct pdn_elf elf;
 
-	while (map && !is_us(map))
-		map = map->l_next;
-	map = next_behind(map, name);
 	if (!map)
 		return NULL;
 	pdn_elf_read(&elf, map->l_addr, map->l_ld);
@@ -278,18 +275,6 @@ void *pdn_only_definition(const char *name)
 
 	pdn_find_loaded(&any, look, &l);
 	return l.count == 1 && !l.at_start ? l.first : NULL;
-}
-
-static bool defines_too(const struct pdn_loaded *library, void *name)
-{
-	return !library->is_ours && pdn_elf_defines(&library->elf, name);
-}
-
-bool pdn_is_defined_elsewhere(const char *name)
-{
-	struct pdn_loaded library;
-
-	return pdn_find_loaded(&library, defines_too, (void *)name);
 }
 
 /*

@@ -101,9 +101,6 @@ void pdn_answers_forget(void);
 /* The function of this name, if one library other than ours defines it, and no other one. */
 void *pdn_only_definition(const char *name);
 
-/* Does a library other than ours define it, in any version? */
-bool pdn_is_defined_elsewhere(const char *name);
-
 #pragma GCC visibility pop
 
 #endif

@@ -19,7 +19,8 @@
 #include "cache/base/log.h"
 #include "cache/pindown.h"
 #include "hook/hook.h"
-#include "hook/loader/asker.h"
+#include "hook/loader/loaded.h"
+#include "hook/loader/scope.h"
 
 /* Also when nobody holds the region: UCX may have a registration that pindown has not made. */
 static void tell(const struct pindown_invalidation *what, void *door)
@@ -28,15 +29,6 @@ static void tell(const struct pindown_invalidation *what, void *door)
 
 	if (what->reason != PINDOWN_REASON_EVICTED && what->reason != PINDOWN_REASON_FLUSHED)
 		ucm_vm_munmap((void *)(uintptr_t)what->base, what->length);
-}
-
-/* The library must stay loaded, even if the call that it makes for this fails. */
-static bool hold(const struct link_map *map)
-{
-	if (pdn_loader_of_libc()->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD))
-		return true;
-	pdn_loader_of_libc()->dlerror();
-	return false;
 }
 
 void pdn_door_find(const void *caller)
@@ -52,10 +44,11 @@ void pdn_door_find(const void *caller)
 	door = asker.readable ? pdn_elf_find(&asker.elf, "ucm_vm_munmap") : NULL;
 	/*
 	 * A process may have several copies of UCX; each makes this call once. A build of UCX as
-	 * one library makes it for its modules, too. Relaxed: `latest` is only compared.
+	 * one library makes it for its modules, too. The library must stay loaded, even if the call
+	 * that it makes for this fails. Relaxed: `latest` is only compared.
 	 */
 	if (door && __atomic_exchange_n(&latest, door, __ATOMIC_RELAXED) != door &&
-	    hold(asker.map) && pindown_subscribe(tell, door) > 0)
+	    pdn_open_loaded(asker.map->l_name) && pindown_subscribe(tell, door) > 0)
 		pdn_log(PDN_LOG_DEBUG, "%s is told when memory ends", asker.map->l_name);
 	errno = error;
 }

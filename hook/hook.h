@@ -19,18 +19,17 @@
  *	records.c	the tables in which these files remember earlier calls
  * loader/
  *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; the answers to look-ups
- *	asker.c		which library makes a look-up
  *	deepbind.c	whether a file's RTLD_DEEPBIND matters
  *	patches.c	libraries that patch the driver's code, or pindown's
  *	libcuda.c	the driver's library: its handle, where it lies in memory
- *	loader.c	the real dlsym and its like
  *	symtab.c	symbol tables
  *	slots.c		what a library is bound to
  *	yield.c, yield.S	variables with the same names as our functions
  *	library.c	a library of the process: libcuda, libibverbs
- *	definition.c	which of several definitions a call would reach without us
- *	loaded.c	walking the loaded libraries, also in a child whose loader is stuck
- *	watched.c	the functions behind the wrappers
+ *	scope.c		which library asks, and which of several definitions it would reach without
+ *			us
+ *	loaded.c	the real dlsym and its like; walking the loaded libraries, also in a child
+ *			whose loader is stuck
  * verbs/		the calls of libibverbs and libmlx5: verbs.h
  * life.c		start, fork, exit
  * doors.c		telling UCX's registration caches that memory ends
@@ -140,6 +139,7 @@ struct pdn_loader {
 	void *(*dlopen)(const char *, int);
 	void *(*dlmopen)(long, const char *, int);
 	int (*dlclose)(void *);
+#define PDN_STUBS 5 /* those that we export */
 
 	/* Of the C library only. */
 	char *(*dlerror)(void);

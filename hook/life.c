@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "hook/loader/asker.h"
+#include "hook/loader/scope.h"
 #include "cache/base/config.h"
 #include "cache/base/environment.h"
 #include "cache/base/log.h"

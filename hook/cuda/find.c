@@ -7,9 +7,7 @@
 #include "cache/base/config.h"
 #include "hook/hook.h"
 #include "cache/base/log.h"
-#include "hook/loader/asker.h"
-#include "hook/loader/definition.h"
-#include "hook/loader/watched.h"
+#include "hook/loader/scope.h"
 #include "hook/verbs/verbs.h"
 
 /*
@@ -130,30 +128,64 @@ static CUresult no_driver(void)
 	return CUDA_ERROR_STUB_LIBRARY;
 }
 
-static struct pdn_watched watched(enum pdn_call call)
+/*
+ * Two roads lead to a watched function, and each has a wrapper and a real function behind that:
+ *
+ *	linked		the exported wrapper; behind it the next definition after us, so that an
+ *			interposer behind us keeps its place
+ *	looked up	the wrapper that look-ups are answered with; behind it the function that the
+ *			look-up found
+ *
+ * Where both real functions are the same, the exported wrapper serves both roads.
+ *
+ * The slots of the real functions hold addresses of code that was there before them, and always the
+ * same ones; so all loads are relaxed, also in the wrappers, which read the slots themselves.
+ */
+
+/* The real function of a linked program, found at its first use; NULL: there is none. */
+static void *linked_real(enum pdn_call call)
 {
-	return (struct pdn_watched){
-		.symbol = pdn_call_symbol(call),
-		.next = pdn_next_function,
-		.linked = pdn_linked_wrapper(call),
-		.looked_up = pdn_looked_up_wrapper(call),
-		.linked_real = &pdn_linked_real[call],
-		.looked_up_real = &pdn_looked_up_real[call],
-	};
+	void *real = __atomic_load_n(&pdn_linked_real[call], __ATOMIC_RELAXED);
+
+	if (real)
+		return real;
+	real = pdn_next_function(pdn_call_symbol(call));
+	if (real)
+		__atomic_store_n(&pdn_linked_real[call], real, __ATOMIC_RELAXED);
+	return real;
 }
 
 /*
- * Its slot is loaded relaxed, here and in the wrappers: hook/loader/watched.h. Not inlined, since
- * it would make the wrappers longer.
+ * The wrapper to hand out for the function that a look-up found; `found` itself if it is a wrapper.
+ * NULL: another function than `found` is behind each wrapper.
  */
+static void *wrapper_for(enum pdn_call call, void *found)
+{
+	void *known = NULL, *looked_up = pdn_looked_up_wrapper(call);
+
+	if (found == pdn_linked_wrapper(call) || found == looked_up)
+		return found;
+	if (found == linked_real(call))
+		return pdn_linked_wrapper(call);
+	/*
+	 * Release pairs with no acquire: the wrapper loads the slot relaxed, and its caller got the
+	 * wrapper's address from here, after this store.
+	 */
+	if (__atomic_compare_exchange_n(&pdn_looked_up_real[call], &known, found, false,
+					__ATOMIC_RELEASE, __ATOMIC_RELAXED) ||
+	    known == found)
+		return looked_up;
+	return NULL;
+}
+
+/* Not inlined, since it would make the wrappers longer. */
 __attribute__((noinline)) void *pdn_find_linked(enum pdn_call call, const void *caller)
 {
-	const struct pdn_watched this = watched(call);
-	void *real = pdn_watched_real(&this), *behind;
+	void *real = linked_real(call), *behind;
 
 	/* A plug-in may have functions of these names, which open the driver themselves. */
 	if (!real && !pdn_answer_known(caller, call, &real)) {
-		real = pdn_definition_for(caller, this.symbol, "", &behind);
+		real = pdn_definition_for(caller, pdn_call_symbol(call), "", &behind);
 		if (real)
 			pdn_answer_keep(caller, call, real);
 	}
@@ -209,14 +241,13 @@ static void tell_of_another_driver(const void *found)
 
 void *pdn_hand_out(enum pdn_call call, void *found)
 {
-	const struct pdn_watched this = watched(call);
 	void *wrapper, *known = __atomic_load_n(&pdn_looked_up_real[call], __ATOMIC_RELAXED);
 	bool works;
 
-	/* All calls come to it, so the exported wrapper serves both roads, see loader/watched.h. */
-	if (!known && !pdn_watched_real(&this) && found == pdn_only_definition(this.symbol))
-		__atomic_store_n(this.linked_real, found, __ATOMIC_RELAXED);
-	wrapper = pdn_watched_wrapper(&this, found);
+	/* All calls come to it, so the exported wrapper serves both roads. */
+	if (!known && !linked_real(call) && found == pdn_only_definition(pdn_call_symbol(call)))
+		__atomic_store_n(&pdn_linked_real[call], found, __ATOMIC_RELAXED);
+	wrapper = wrapper_for(call, found);
 	if (wrapper) {
 		tell_of_another_driver(found);
 		return wrapper;
@@ -225,10 +256,10 @@ void *pdn_hand_out(enum pdn_call call, void *found)
 	known = __atomic_load_n(&pdn_looked_up_real[call], __ATOMIC_RELAXED);
 	/* Both are the driver's own: the wrapper calls the one that was found first. */
 	if (pdn_in_libcuda(found) && pdn_in_libcuda(known))
-		return this.looked_up;
+		return pdn_looked_up_wrapper(call);
 	if (is_of_another_try(known, found, works)) {
 		__atomic_store_n(&pdn_looked_up_real[call], found, __ATOMIC_RELAXED);
-		return this.looked_up;
+		return pdn_looked_up_wrapper(call);
 	}
 	distrust_stranger(call, found);
 	return found;

@@ -127,7 +127,7 @@ small_ends(const struct call *call, uint64_t addr, uint64_t size, uint64_t extra
 
 #define OUT(call, p) small_out(call, p, sizeof(*(p)))
 
-/* The real functions are loaded relaxed: see loader/watched.h. */
+/* The real functions are loaded relaxed: see find.c. */
 #define BODY(road, symbol, params, args)                                                          \
 	CUresult pdn_##road##_body_##symbol params;                                               \
 	__attribute__((used, cold)) CUresult pdn_##road##_body_##symbol params                    \

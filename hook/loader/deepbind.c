@@ -17,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hook/loader/asker.h"
+#include "hook/loader/scope.h"
 #include "cache/base/address_space.h"
 #include "cache/base/cancel.h"
 #include "cache/base/environment.h"
 #include "cache/base/system.h"
 #include "hook/hook.h"
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded.h"
 
 #define MAX_FILES   64u /* that one call reads */
 #define MAX_PATH    512u
@@ -48,49 +48,41 @@ struct walk {
 	char program[MAX_PATH]; /* the program's file, for $ORIGIN */
 };
 
-/* A copy of a part of a file: reading a mapped file that is truncated meanwhile would be SIGBUS. */
-struct part {
-	char *at;
-	size_t length;
-};
-
-static void *map(size_t length)
-{
-	return pdn_map(length, PROT_READ | PROT_WRITE);
-}
-
 /* As much of it as there is; a negative errno. */
 static long read_at(int fd, void *to, size_t length, uint64_t offset)
 {
 	return pdn_sys(SYS_pread64, fd, to, length, offset);
 }
 
-static struct part read_part(int fd, uint64_t offset, uint64_t length)
+/* A copy of a part of a file: reading a mapped file that is truncated meanwhile would be SIGBUS. */
+struct part {
+	char *at;
+	size_t length;
+};
+
+static void drop(struct part part)
 {
-	struct part part = {0};
-	void *at = length && length <= MAX_PART ? map(length) : NULL;
-
-	if (!at)
-		return part;
-	for (size_t got = 0; got < length;) {
-		long n = read_at(fd, (char *)at + got, length - got, offset + got);
-
-		if (n == -EINTR)
-			continue;
-		if (n <= 0) {
-			pdn_unreserve(at, length);
-			return part;
-		}
-		got += (size_t)n;
-	}
-	return (struct part){.at = at, .length = length};
+	if (part.at)
+		pdn_unreserve(part.at, part.length);
 }
 
-static void drop(struct part *part)
+static struct part read_part(int fd, uint64_t offset, uint64_t length)
 {
-	if (part->at)
-		pdn_unreserve(part->at, part->length);
-	part->at = NULL;
+	struct part part = {.length = length};
+
+	if (length && length <= MAX_PART)
+		part.at = pdn_map(length, PROT_READ | PROT_WRITE);
+	for (size_t got = 0; part.at && got < length;) {
+		long n = read_at(fd, part.at + got, length - got, offset + got);
+
+		if (n > 0) {
+			got += (size_t)n;
+		} else if (n != -EINTR) {
+			drop(part);
+			part.at = NULL;
+		}
+	}
+	return part.at ? part : (struct part){0};
 }
 
 /* ---- one file ------------------------------------------------------------------------------ */
@@ -108,6 +100,19 @@ static const ElfW(Phdr) * segment(const struct file *f, unsigned i)
 	return i < f->segments.length / sizeof(*all) ? &all[i] : NULL;
 }
 
+static const ElfW(Dyn) * dynamic_entry(const struct file *f, size_t i)
+{
+	const ElfW(Dyn) *all = (const void *)f->dynamic.at;
+
+	return i < f->dynamic.length / sizeof(*all) && all[i].d_tag != DT_NULL ? &all[i] : NULL;
+}
+
+static uint64_t dynamic_value(const struct file *f, int64_t tag)
+{
+	return pdn_elf_value((const void *)f->dynamic.at, f->dynamic.length / sizeof(ElfW(Dyn)),
+			     tag);
+}
+
 static uint64_t offset_of(const struct file *f, uint64_t address)
 {
 	const ElfW(Phdr) * s;
@@ -116,16 +121,6 @@ static uint64_t offset_of(const struct file *f, uint64_t address)
 		if (s->p_type == PT_LOAD && address - s->p_vaddr < s->p_filesz)
 			return address - s->p_vaddr + s->p_offset;
 	return UINT64_MAX;
-}
-
-static uint64_t dynamic_value(const struct file *f, int64_t tag)
-{
-	const ElfW(Dyn) *d = (const void *)f->dynamic.at;
-
-	for (size_t i = 0; i < f->dynamic.length / sizeof(*d) && d[i].d_tag != DT_NULL; i++)
-		if (d[i].d_tag == tag)
-			return d[i].d_un.d_val;
-	return 0;
 }
 
 /* A string of the file; "" where there is none. */
@@ -166,8 +161,6 @@ static bool read_file(struct file *f)
 	for (unsigned i = 0; (s = segment(f, i)) && !f->dynamic.at; i++)
 		if (s->p_type == PT_DYNAMIC)
 			f->dynamic = read_part(f->fd, s->p_offset, s->p_filesz);
-	if (!f->dynamic.at)
-		return false;
 	f->strings = read_part(f->fd, offset_of(f, dynamic_value(f, DT_STRTAB)),
 			       dynamic_value(f, DT_STRSZ));
 	f->symbols = read_part(f->fd, offset_of(f, dynamic_value(f, DT_SYMTAB)),
@@ -177,18 +170,17 @@ static bool read_file(struct file *f)
 
 static void close_file(struct file *f)
 {
-	drop(&f->segments);
-	drop(&f->dynamic);
-	drop(&f->strings);
-	drop(&f->symbols);
+	drop(f->segments);
+	drop(f->dynamic);
+	drop(f->strings);
+	drop(f->symbols);
 	pdn_sys(SYS_close, f->fd);
 }
 
 static bool is_wrapped(const char *name)
 {
-	return (pdn_elf_is_cuda_name(name) || pdn_elf_is_verb_name(name)) ||
-	       !strcmp(name, "dlsym") || !strcmp(name, "dlvsym") || !strcmp(name, "dlopen") ||
-	       !strcmp(name, "dlmopen");
+	return pdn_elf_is_cuda_name(name) || pdn_elf_is_verb_name(name) || !strcmp(name, "dlsym") ||
+	       !strcmp(name, "dlvsym") || !strcmp(name, "dlopen") || !strcmp(name, "dlmopen");
 }
 
 static bool calls_us(const struct file *f)
@@ -203,17 +195,15 @@ static bool calls_us(const struct file *f)
 
 /* ---- where a needed file is ---------------------------------------------------------------- */
 
-enum answer { NOT_THERE, MATTERS, TO_BE_SEEN };
-
 /*
  * Several files of the name may exist, and the loader's order among them is not modelled: one that
- * matters is enough.
+ * matters is enough, so the greater answer is that of both.
  */
+enum answer { NOT_THERE, TO_BE_SEEN, MATTERS };
+
 static enum answer both(enum answer a, enum answer b)
 {
-	if (a == MATTERS || b == MATTERS)
-		return MATTERS;
-	return a == NOT_THERE ? b : a;
+	return a > b ? a : b;
 }
 
 /* A file that can't be examined, or one too many, matters: better without RTLD_DEEPBIND. */
@@ -235,46 +225,20 @@ static enum answer note(struct walk *walk, const char *path)
 	return TO_BE_SEEN;
 }
 
-/* $ORIGIN is the folder of the file that has the list; other words after $ are not understood. */
-static bool expand(char *to, size_t size, const char *from, size_t length, const char *origin)
-{
-	const char *slash = strrchr(origin, '/');
-	int folder = slash ? (int)(slash - origin) : 0;
-	int written = 0;
-
-	for (size_t i = 0; i < length && written >= 0 && (size_t)written < size;) {
-		size_t word = !strncmp(from + i, "$ORIGIN", 7)	   ? 7
-			      : !strncmp(from + i, "${ORIGIN}", 9) ? 9
-								   : 0;
-
-		if (word && !slash) {
-			return false; /* the file is not known */
-		} else if (word) {
-			written += snprintf(to + written, size - (size_t)written, "%.*s", folder,
-					    origin);
-			i += word;
-		} else if (from[i] == '$') {
-			return false;
-		} else {
-			to[written++] = from[i++];
-		}
-	}
-	if (written < 0 || (size_t)written >= size)
-		return false;
-	to[written] = 0;
-	return true;
-}
-
-/* false: not understood, or too long. */
+/*
+ * $ORIGIN, with which a folder may begin, is the folder of the file that has the list. false: the
+ * folder has other words after $, or its name is too long.
+ */
 static bool file_in(char path[MAX_PATH], const char *dir, size_t length, const char *origin,
 		    const char *name)
 {
-	size_t begin;
+	const char *slash = strrchr(origin, '/');
+	size_t word = !strncmp(dir, "$ORIGIN", 7) ? 7 : !strncmp(dir, "${ORIGIN}", 9) ? 9 : 0;
 
-	if (!expand(path, MAX_PATH, dir, length, origin))
+	if ((word && !slash) || memchr(dir + word, '$', length - word))
 		return false;
-	begin = strlen(path);
-	return (size_t)snprintf(path + begin, MAX_PATH - begin, "/%s", name) < MAX_PATH - begin;
+	return (size_t)snprintf(path, MAX_PATH, "%.*s%.*s/%s", word ? (int)(slash - origin) : 0,
+				origin, (int)(length - word), dir + word, name) < MAX_PATH;
 }
 
 static enum answer look_in_dirs(struct walk *walk, const char *dirs, const char *origin,
@@ -294,66 +258,32 @@ static enum answer look_in_dirs(struct walk *walk, const char *dirs, const char 
 	return found;
 }
 
-/* /etc/ld.so.cache, as ldconfig writes it since glibc 2.2 (an older form may come before it). */
-struct cache_header {
-	char magic[20];
-	uint32_t count, strings;
-	uint32_t unused[5];
-};
-struct cache_row {
-	int32_t flags;
-	uint32_t name, path, version;
-	uint64_t hardware;
-};
-
-static enum answer look_in_table(struct walk *walk, const char *cache, size_t length,
-				 const char *name)
-{
-	const struct cache_header *header = (const void *)cache;
-	const struct cache_row *row = (const void *)(header + 1);
-	enum answer found = NOT_THERE;
-
-	if (length < sizeof(*header) || header->count > (length - sizeof(*header)) / sizeof(*row))
-		return NOT_THERE;
-	for (uint32_t i = 0; i < header->count; i++)
-		if (row[i].name < length && row[i].path < length &&
-		    !strcmp(cache + row[i].name, name))
-			found = both(found, note(walk, cache + row[i].path));
-	return found;
-}
-
+/*
+ * /etc/ld.so.cache, whatever its format: a file's path stands there as a string. One that is not
+ * found so is looked for elsewhere, and matters.
+ */
 static enum answer look_in_cache(struct walk *walk, const char *name)
 {
-	static const char magic[] = "glibc-ld.so.cache1.1";
-	int fd = pdn_sys_open("/etc/ld.so.cache", O_RDONLY);
+	size_t length = (size_t)snprintf(walk->path, MAX_PATH, "/%s", name) + 1;
+	int fd = length > MAX_PATH ? -1 : pdn_sys_open("/etc/ld.so.cache", O_RDONLY);
 	enum answer found = NOT_THERE;
 	struct part cache = {0};
 	struct stat status;
-	const char *table;
 
 	if (fd < 0)
 		return NOT_THERE;
 	if (pdn_sys_fstat(fd, &status) && status.st_size > 0 && status.st_size < MAX_CACHE)
 		cache = read_part(fd, 0, (uint64_t)status.st_size);
 	pdn_sys(SYS_close, fd);
-	if (!cache.at)
-		return NOT_THERE;
-	cache.at[cache.length - 1] = 0; /* terminates its last string, whatever the file holds */
-	table = memmem(cache.at, cache.length, magic, sizeof(magic) - 1);
-	if (table)
-		found = look_in_table(walk, table, cache.length - (size_t)(table - cache.at), name);
-	drop(&cache);
+	for (size_t i = 0, path = 0; i < cache.length; i++) {
+		if (cache.at[i] == '/' && i + length <= cache.length &&
+		    !memcmp(cache.at + i, walk->path, length))
+			found = both(found, note(walk, cache.at + path));
+		if (!cache.at[i])
+			path = i + 1;
+	}
+	drop(cache);
 	return found;
-}
-
-static bool is_loaded(const char *name)
-{
-	void *handle = pdn_loader_of_libc()->dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
-
-	if (!handle)
-		return false;
-	pdn_loader_of_libc()->dlclose(handle);
-	return true;
 }
 
 /* A library that is loaded already is bound already. */
@@ -362,7 +292,7 @@ static enum answer look_for(struct walk *walk, const char *name, const char *run
 {
 	enum answer found;
 
-	if (is_loaded(name))
+	if (pdn_handle_of(name))
 		return TO_BE_SEEN;
 	if (strchr(name, '/'))
 		return note(walk, name);
@@ -377,16 +307,22 @@ static enum answer look_for(struct walk *walk, const char *name, const char *run
 
 /* ---- a file and what it needs -------------------------------------------------------------- */
 
+/* Where the list of folders is that a file was linked with; 0: it has none. */
+static uint64_t path_list(const ElfW(Dyn) * dynamic, size_t count)
+{
+	uint64_t runpath = pdn_elf_value(dynamic, count, DT_RUNPATH);
+
+	return runpath ? runpath : pdn_elf_value(dynamic, count, DT_RPATH);
+}
+
 static bool needs_us(struct walk *walk, const struct file *f)
 {
 	const ElfW(Dyn) *d = (const void *)f->dynamic.at;
-	uint64_t path = dynamic_value(f, DT_RUNPATH);
-	const char *runpath = string_at(f, path ? path : dynamic_value(f, DT_RPATH));
+	const char *runpath = string_at(f, path_list(d, f->dynamic.length / sizeof(*d)));
 
-	/* Offset 0 is the empty string. */
-	for (size_t i = 0; i < f->dynamic.length / sizeof(*d) && d[i].d_tag != DT_NULL; i++)
-		if (d[i].d_tag == DT_NEEDED &&
-		    look_for(walk, string_at(f, d[i].d_un.d_val), runpath, f->path) != TO_BE_SEEN)
+	for (size_t i = 0; (d = dynamic_entry(f, i)); i++)
+		if (d->d_tag == DT_NEEDED &&
+		    look_for(walk, string_at(f, d->d_un.d_val), runpath, f->path) != TO_BE_SEEN)
 			return true;
 	return false;
 }
@@ -404,21 +340,11 @@ static bool matters(struct walk *walk, const char *path)
 	return answer;
 }
 
-/* The list of folders that the asking library was linked with. */
 static const char *runpath_of(const struct pdn_asker *asker)
 {
-	size_t rpath = 0, runpath = 0;
+	uint64_t list = asker->readable ? path_list(asker->elf.dynamic, SIZE_MAX) : 0;
 
-	if (!asker->readable)
-		return NULL;
-	for (const ElfW(Dyn) *d = asker->map->l_ld; d->d_tag != DT_NULL; d++) {
-		if (d->d_tag == DT_RUNPATH)
-			runpath = d->d_un.d_val;
-		else if (d->d_tag == DT_RPATH)
-			rpath = d->d_un.d_val;
-	}
-	runpath = runpath ? runpath : rpath;
-	return runpath ? asker->elf.string + runpath : NULL;
+	return list ? asker->elf.string + list : NULL;
 }
 
 /* As the loader does it. Without /proc neither it nor this knows: "". */
@@ -448,7 +374,7 @@ bool pdn_deepbind_matters(const char *file, const void *caller)
 {
 	PDN_UNCANCELLED;
 	int error = errno;
-	struct walk *walk = map(sizeof(*walk));
+	struct walk *walk = pdn_map(sizeof(*walk), PROT_READ | PROT_WRITE);
 	bool answer = !walk || any_matters(walk, file, caller);
 
 	if (walk)

@@ -3,7 +3,7 @@
 #include "cache/base/barrier.h"
 #include "cache/trust/past.h"
 #include "hook/hook.h"
-#include "hook/loader/asker.h"
+#include "hook/loader/scope.h"
 #include "hook/loader/library.h"
 #include "hook/loader/patches.h"
 

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* Walking the loaded libraries, also in a child in which the loader's lock is stuck: loaded.h. */
+/*
+ * The loader's own functions, and the libraries that it has loaded: loaded.h.
+ *
+ * We export dlsym, dlvsym, dlopen, dlmopen and dlclose, so a call by name from here would come back
+ * to us. The C library's functions are therefore looked up in its symbol table, and with its dlsym
+ * the next definitions behind us, which may be an interposer's.
+ *
+ * The first dlsym of a process may come from a sanitizer's runtime that is not ready yet and that
+ * replaces much of the C library. So nothing here calls a function of the C library by name, and
+ * this file, symtab.c and lookup.c are never instrumented (build.mk).
+ */
 #define _GNU_SOURCE
 #include "hook/loader/loaded.h"
 
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "cache/base/safe_read.h"
 #include "cache/base/process.h"
+#include "cache/base/visible.h"
 #include "hook/hook.h"
 #include "hook/loader/symtab.h"
 
@@ -17,6 +27,174 @@ enum {
 	PAGE = 4096,	      /* or a part of a page, where pages are larger */
 	MAX_LIBRARIES = 16384 /* a list with more is a circle */
 };
+
+/* ---- the loader's functions ------------------------------------------------------------------ */
+
+/* Before glibc 2.34 the loader's functions were in a library of their own. */
+static bool is_libc(const char *soname)
+{
+	return pdn_elf_same(soname, "libc.so.6") || pdn_elf_same(soname, "libdl.so.2");
+}
+
+/*
+ * The loader's list is read without its lock: both libraries were loaded with the program, or with
+ * us, and are never unloaded, and libraries that are loaded later are appended behind them.
+ */
+void *pdn_libc_function(const char *name)
+{
+	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next) {
+		struct pdn_elf elf;
+		void *found;
+
+		if (!pdn_elf_read(&elf, map->l_addr, map->l_ld) || !is_libc(elf.soname))
+			continue;
+		found = pdn_elf_find(&elf, name);
+		if (found)
+			return found;
+	}
+	return NULL;
+}
+
+typedef void *dlsym_function(void *, const char *);
+
+/*
+ * The next definition after us, the C library's or an interposer's. Looked up with dlsym, without a
+ * version: an interposer's definition has none, and dlvsym skips such a definition in a library
+ * that gives versions to other symbols.
+ */
+static void *next(dlsym_function *look, const char *name)
+{
+	void *found = look ? look(RTLD_NEXT, name) : NULL;
+
+	return found ? found : pdn_libc_function(name);
+}
+
+static const struct pdn_loader *filled(struct pdn_loader *loader, bool *ready, dlsym_function *look)
+{
+	/* As the members are ordered; of those behind us only the functions that we export. */
+	static const char names[][16] = {"dlsym",   "dlvsym",  "dlopen",  "dlmopen",
+					 "dlclose", "dlerror", "dladdr1", "dl_iterate_phdr"};
+	void **functions = (void **)loader;
+
+	_Static_assert(sizeof(*loader) == sizeof(names) / sizeof(*names) * sizeof(void *), "each");
+	/* Acquire pairs with the release below. Threads find the same functions. */
+	if (__builtin_expect(__atomic_load_n(ready, __ATOMIC_ACQUIRE), 1))
+		return loader;
+	for (unsigned i = 0; i < (look ? PDN_STUBS : sizeof(names) / sizeof(*names)); i++)
+		__atomic_store_n(&functions[i], next(look, names[i]), __ATOMIC_RELAXED);
+	__atomic_store_n(ready, true, __ATOMIC_RELEASE);
+	return loader;
+}
+
+const struct pdn_loader *pdn_loader(void)
+{
+	static struct pdn_loader behind_us;
+	static bool ready;
+
+	return filled(&behind_us, &ready, pdn_loader_of_libc()->dlsym);
+}
+
+const struct pdn_loader *pdn_loader_of_libc(void)
+{
+	static struct pdn_loader of_libc;
+	static bool ready;
+
+	return filled(&of_libc, &ready, NULL);
+}
+
+/* ---- asked of the loader --------------------------------------------------------------------- */
+
+struct link_map *pdn_map_of(const void *address)
+{
+	struct link_map *map = NULL;
+	Dl_info info;
+
+	return pdn_loader_of_libc()->dladdr1(address, &info, (void **)&map, RTLD_DL_LINKMAP) ? map
+											     : NULL;
+}
+
+void *pdn_open_loaded(const char *file)
+{
+	int error = errno;
+	void *handle = pdn_loader_of_libc()->dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+
+	if (!handle)
+		pdn_loader_of_libc()->dlerror();
+	errno = error;
+	return handle;
+}
+
+void *pdn_handle_of(const char *file)
+{
+	void *handle = pdn_open_loaded(file);
+
+	if (handle)
+		pdn_loader_of_libc()->dlclose(handle);
+	return handle;
+}
+
+/* ---- at the start ---------------------------------------------------------------------------- */
+
+static PDN_AT_LOAD unsigned at_start; /* how many; 0: not yet known */
+
+PDN_STARTS void pdn_loaded_at_start(void)
+{
+	unsigned count = 0;
+
+	for (const struct link_map *map = _r_debug.r_map; map; map = map->l_next)
+		count++;
+	at_start = count;
+}
+
+bool pdn_was_at_start(unsigned index)
+{
+	return !at_start || index < at_start;
+}
+
+/* ---- one library ----------------------------------------------------------------------------- */
+
+static const ElfW(Dyn) * dynamic_section(const struct dl_phdr_info *info)
+{
+	for (unsigned i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			return (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	return NULL;
+}
+
+struct pdn_extent pdn_loaded_extent(const struct pdn_loaded *library)
+{
+	struct pdn_extent extent = {UINTPTR_MAX, 0};
+
+	for (unsigned i = 0; i < library->count; i++) {
+		const ElfW(Phdr) *segment = &library->segments[i];
+		uintptr_t at = library->elf.base + segment->p_vaddr;
+
+		if (segment->p_type != PT_LOAD)
+			continue;
+		if (at < extent.begin)
+			extent.begin = at;
+		if (at + segment->p_memsz > extent.end)
+			extent.end = at + segment->p_memsz;
+	}
+	return extent;
+}
+
+bool pdn_has_address(const struct pdn_loaded *library, void *address)
+{
+	const struct pdn_extent extent = pdn_loaded_extent(library);
+
+	return (uintptr_t)address - extent.begin < extent.end - extent.begin;
+}
+
+static void read_library(struct pdn_loaded *library, const struct dl_phdr_info *info)
+{
+	library->segments = info->dlpi_phdr;
+	library->count = info->dlpi_phnum;
+	library->is_ours = pdn_is_this_library(info->dlpi_addr);
+	library->readable = pdn_elf_read(&library->elf, info->dlpi_addr, dynamic_section(info));
+}
+
+/* ---- the loader's list ----------------------------------------------------------------------- */
 
 static bool has_header(const struct link_map *map)
 {
@@ -27,19 +205,15 @@ static bool has_header(const struct link_map *map)
 }
 
 /*
- * Does the memory still hold the library that the loader's list has here? A library's memory is
- * unmapped as a whole, and another mapping in its place has no dynamic section at that address.
+ * Does the memory still hold the library that the list has here? A library's memory is unmapped as
+ * a whole, and another mapping in its place has no dynamic section at that address.
  */
 static bool is_whole(const struct link_map *map, const struct dl_phdr_info *info)
 {
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			return map->l_addr + info->dlpi_phdr[i].p_vaddr == (uintptr_t)map->l_ld &&
-			       pdn_is_readable((uintptr_t)map->l_ld);
-	return false;
+	return dynamic_section(info) == map->l_ld && pdn_is_readable((uintptr_t)map->l_ld);
 }
 
-struct dl_phdr_info pdn_library_headers(const struct link_map *map)
+static struct dl_phdr_info headers_of(const struct link_map *map)
 {
 	const ElfW(Ehdr) *header = (const void *)map->l_addr;
 	struct dl_phdr_info info = {.dlpi_addr = map->l_addr};
@@ -53,19 +227,28 @@ struct dl_phdr_info pdn_library_headers(const struct link_map *map)
 	return info;
 }
 
+struct pdn_loaded pdn_loaded_at(const struct link_map *map)
+{
+	const struct dl_phdr_info info = headers_of(map);
+	struct pdn_loaded library = {0};
+
+	read_library(&library, &info);
+	return library;
+}
+
 /* NULL behind the last one. */
 static const struct link_map *map_at(const struct link_map *map)
 {
 	return pdn_is_readable((uintptr_t)map) ? map : NULL;
 }
 
-static int walk_list(pdn_look_at_library *look, void *arg)
+static int walk_list(int (*look)(struct dl_phdr_info *, size_t, void *), void *arg)
 {
 	const struct link_map *map = map_at(_r_debug.r_map);
 	int found = 0;
 
 	for (unsigned i = 0; map && i < MAX_LIBRARIES && !found; i++) {
-		struct dl_phdr_info info = pdn_library_headers(map);
+		struct dl_phdr_info info = headers_of(map);
 
 		found = look(&info, sizeof(info), arg);
 		map = map_at(map->l_next);
@@ -104,54 +287,36 @@ bool pdn_loader_lock_works(void)
 	return true;
 }
 
-int pdn_each_library(pdn_look_at_library *look, void *arg)
+/* ---- all libraries --------------------------------------------------------------------------- */
+
+struct walk {
+	pdn_is_wanted *is;
+	void *arg;
+	struct pdn_loaded *library;
+	unsigned index;
+};
+
+static int look_at(struct dl_phdr_info *info, size_t size, void *arg)
 {
+	struct walk *walk = arg;
+	struct pdn_loaded *library = walk->library;
+
+	(void)size;
+	library->behind_us |= library->is_ours;
+	library->at_start = pdn_was_at_start(walk->index++);
+	read_library(library, info);
+	return walk->is(library, walk->arg);
+}
+
+bool pdn_find_loaded(struct pdn_loaded *found, pdn_is_wanted *is, void *arg)
+{
+	struct walk walk = {.is = is, .arg = arg, .library = found};
 	int error = errno;
-	int found = pdn_loader_lock_works() ? pdn_loader_of_libc()->dl_iterate_phdr(look, arg)
-					    : walk_list(look, arg);
+	bool is_there;
 
+	*found = (struct pdn_loaded){0};
+	is_there = pdn_loader_lock_works() ? pdn_loader_of_libc()->dl_iterate_phdr(look_at, &walk)
+					   : walk_list(look_at, &walk);
 	errno = error;
-	return found;
-}
-
-/* ---- a library that the walk has come to ----------------------------------------------------- */
-
-const ElfW(Dyn) * pdn_dynamic_section(const struct dl_phdr_info *info)
-{
-	for (unsigned i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			return (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	return NULL;
-}
-
-bool pdn_library_read(const struct dl_phdr_info *info, struct pdn_elf *elf)
-{
-	const ElfW(Dyn) *dynamic = pdn_dynamic_section(info);
-
-	return dynamic && pdn_elf_read(elf, info->dlpi_addr, dynamic);
-}
-
-void pdn_library_extent(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end)
-{
-	*begin = UINTPTR_MAX;
-	*end = 0;
-	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-		uintptr_t at = info->dlpi_addr + segment->p_vaddr;
-
-		if (segment->p_type != PT_LOAD)
-			continue;
-		if (at < *begin)
-			*begin = at;
-		if (at + segment->p_memsz > *end)
-			*end = at + segment->p_memsz;
-	}
-}
-
-bool pdn_is_in_library(const struct dl_phdr_info *info, const void *address)
-{
-	uintptr_t begin, end;
-
-	pdn_library_extent(info, &begin, &end);
-	return (uintptr_t)address - begin < end - begin;
+	return is_there;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Walking the loaded libraries of the process, the program first, in the order of loading.
+ * The loaded libraries of the process: a walk over them, the program first, in the order of
+ * loading, and what is asked of the loader about them.
  *
  * The C library's dl_iterate_phdr() takes a lock. Another thread may hold that lock while this one
  * forks, and in the child it then stays held for ever: fork() resets other locks of the loader, but
@@ -21,15 +22,42 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hook/loader/symtab.h"
+
 #pragma GCC visibility push(hidden)
 
-typedef int pdn_look_at_library(struct dl_phdr_info *info, size_t size, void *arg);
+/* A library that a walk has come to. */
+struct pdn_loaded {
+	struct pdn_elf elf; /* its base always, the rest if `readable` */
+	bool readable;
+	bool is_ours, behind_us;
+	bool at_start;		     /* it was there before main */
+	const ElfW(Phdr) * segments; /* none where they can't be validated */
+	unsigned count;
+};
 
 /*
- * As dl_iterate_phdr(), until look() returns something other than 0. Of `info` only the address and
- * the program headers are valid; a library that can't be validated has no headers. Keeps errno.
+ * The first loaded library for which is() returns true. Keeps errno. While is() runs nothing is
+ * unloaded, and it may look for others itself.
  */
-int pdn_each_library(pdn_look_at_library *look, void *arg);
+typedef bool pdn_is_wanted(const struct pdn_loaded *library, void *arg);
+bool pdn_find_loaded(struct pdn_loaded *found, pdn_is_wanted *is, void *arg);
+
+/* The same of an entry of the loader's list. */
+struct pdn_loaded pdn_loaded_at(const struct link_map *map);
+
+pdn_is_wanted pdn_has_address; /* the argument: is it in the library? */
+
+struct pdn_extent {
+	uintptr_t begin, end;
+};
+struct pdn_extent pdn_loaded_extent(const struct pdn_loaded *library);
+
+/* The libraries that are loaded now are there before main, and stay. */
+void pdn_loaded_at_start(void);
+
+/* Was the library with this index, in the order of loading, there before main? */
+bool pdn_was_at_start(unsigned index);
 
 static inline ElfW(Addr) pdn_our_base(void)
 {
@@ -43,15 +71,14 @@ static inline bool pdn_is_this_library(ElfW(Addr) base)
 	return base == pdn_our_base();
 }
 
-/* Of a library that such a walk has come to. */
-struct pdn_elf;
-const ElfW(Dyn) * pdn_dynamic_section(const struct dl_phdr_info *info); /* NULL: it has none */
-bool pdn_library_read(const struct dl_phdr_info *info, struct pdn_elf *elf);
-bool pdn_is_in_library(const struct dl_phdr_info *info, const void *address);
-void pdn_library_extent(const struct dl_phdr_info *info, uintptr_t *begin, uintptr_t *end);
-
-/* The same of an entry of the loader's list; without headers if they can't be validated. */
-struct dl_phdr_info pdn_library_headers(const struct link_map *map);
+/*
+ * The library at an address; NULL: none. A library of this file, if one is loaded: opened once
+ * more, or its handle while somebody else has it open. These wait for the loader's lock, and with
+ * it for another thread's dlopen(). They keep errno, and leave no error for dlerror().
+ */
+struct link_map *pdn_map_of(const void *address);
+void *pdn_open_loaded(const char *file);
+void *pdn_handle_of(const char *file);
 
 /* Does the loader's lock work? Not in a child that may have been forked while it was taken. */
 bool pdn_loader_lock_works(void);

@@ -7,15 +7,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <link.h>
-#include <string.h>
 
-#include "hook/loader/asker.h"
+#include "hook/loader/scope.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "hook/loader/deepbind.h"
 #include "hook/hook.h"
-#include "hook/loader/definition.h"
 #include "cache/base/log.h"
+#include "hook/loader/loaded.h"
 #include "hook/loader/patches.h"
 #include "hook/verbs/verbs.h"
 #include "hook/loader/yield.h"
@@ -45,7 +44,7 @@ decide pdn_decide_dlsym, pdn_decide_dlvsym, pdn_decide_dlopen, pdn_decide_dlmope
 decide pdn_decide_libc_dlsym, pdn_decide_libc_dlvsym, pdn_decide_libc_dlopen,
 	pdn_decide_libc_dlmopen;
 
-/* One look-up by the program. `real`: the functions that it goes to next, and that answer it. */
+/* One call by the program. `real`: the functions that it goes to next, and that answer it. */
 struct lookup {
 	struct pdn_arguments *args;
 	const void *caller;
@@ -69,33 +68,20 @@ static void *look_in(const struct lookup *l, void *handle)
 				: l->real->dlsym(handle, l->args->name);
 }
 
-/*
- * The handle of a library that is loaded and stays loaded for now. A link_map becomes a handle by
- * dlopen() only; a library that was loaded because another needs it has not been opened yet.
- */
-static void *handle_of(const struct link_map *map)
-{
-	const struct pdn_loader *libc = pdn_loader_of_libc();
-	void *handle = libc->dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
-
-	if (handle)
-		libc->dlclose(handle);
-	return handle;
-}
-
 /* ---- names that only we define --------------------------------------------------------------- */
 
 /* Does another library define this name, as far as we can see? */
 static bool others_have(const struct lookup *l, const struct pdn_asker *asker, const void *wrapper)
 {
 	const struct pdn_loader *libc = pdn_loader_of_libc();
+	void *behind;
 
 	if (libc->dlsym(RTLD_NEXT, l->args->name) ||
 	    libc->dlsym(RTLD_DEFAULT, l->args->name) != wrapper)
 		return true;
-	pdn_loader_of_libc()->dlerror();
+	libc->dlerror();
 	/* The caller may be in the scope of a library that was loaded with RTLD_LOCAL. */
-	return !asker->is_program && pdn_is_defined_elsewhere(l->args->name);
+	return !asker->is_program && pdn_definition_for(l->caller, l->args->name, "", &behind);
 }
 
 /*
@@ -103,37 +89,26 @@ static bool others_have(const struct lookup *l, const struct pdn_asker *asker, c
  * process without the library, with one that is too old to have the name, and where it was loaded
  * for another library alone. (A weak reference is bound to our export by the loader itself, which
  * can't be helped.)
+ *
+ * Then the real look-up must fail, with a dlerror() that names the caller's library as it would
+ * without us: the handle becomes one in which the name is not defined. A look-up in the program's
+ * own handle finds all of our names, so for the program it is the C library that is named.
  */
-static bool only_we_answer(const struct lookup *l, const struct pdn_asker *asker,
-			   const void *wrapper)
+static bool fails_without_us(const struct lookup *l, const struct pdn_asker *asker,
+			     const void *wrapper)
 {
-	if (!is_pseudo(l->args->handle) && look_in(l, l->args->handle) != wrapper)
+	void *handle = NULL;
+
+	if ((!is_pseudo(l->args->handle) && look_in(l, l->args->handle) != wrapper) ||
+	    others_have(l, asker, wrapper))
 		return false;
-	return !others_have(l, asker, wrapper);
-}
-
-/* A handle in which the name is not defined: the caller's own library, or the C library. */
-static void *handle_without(const struct lookup *l, const struct pdn_asker *asker)
-{
-	const struct pdn_loader *libc = pdn_loader_of_libc();
-	void *handle = asker->map && !asker->is_program ? handle_of(asker->map) : NULL;
-
-	if (handle && !libc->dlsym(handle, l->args->name))
-		return handle;
-	return libc->dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-}
-
-/*
- * Let the real look-up fail, with a dlerror() that names the caller's library as it would without
- * us. A look-up in the program's own handle finds all of our names, so for the program it is the C
- * library that is named.
- */
-static void look_where_it_fails(const struct lookup *l, const struct pdn_asker *asker)
-{
-	void *handle = handle_without(l, asker);
-
+	if (asker->map && !asker->is_program)
+		handle = pdn_handle_of(asker->map->l_name);
+	if (!handle || pdn_loader_of_libc()->dlsym(handle, l->args->name))
+		handle = pdn_handle_of("libc.so.6");
 	if (handle)
 		l->args->handle = handle;
+	return true;
 }
 
 /* ---- what is found --------------------------------------------------------------------------- */
@@ -154,7 +129,7 @@ static void *look(const struct lookup *l, const struct pdn_asker *asker)
 	if (handle != RTLD_NEXT)
 		return look_in(l, handle);
 	map = pdn_asker_next(asker, l->args->name);
-	handle = map ? handle_of(map) : NULL;
+	handle = map ? pdn_handle_of(map->l_name) : NULL;
 	found = handle ? look_in(l, handle) : NULL;
 	if (!found)
 		pdn_loader_of_libc()->dlerror();
@@ -195,10 +170,8 @@ static bool answer_driver_name(const struct lookup *l, enum pdn_call call)
 		return false;
 	pdn_asker_find(&asker, l->caller);
 	pdn_libcuda_begin();
-	if (only_we_answer(l, &asker, pdn_linked_wrapper(call))) {
-		look_where_it_fails(l, &asker);
+	if (fails_without_us(l, &asker, pdn_linked_wrapper(call)))
 		return false;
-	}
 	found = pdn_libcuda_begin() ? NULL : look(l, &asker);
 	if ((found && !pdn_libcuda_is(found)) || !pdn_libcuda_begin() || !pdn_hook_begin())
 		return false;
@@ -223,57 +196,30 @@ static bool answer_verb(const struct lookup *l, enum pdn_verb verb)
 	void *found;
 
 	pdn_asker_find(&asker, l->caller);
-	if (only_we_answer(l, &asker, pdn_verb_wrapper[verb])) {
-		look_where_it_fails(l, &asker);
-		return false;
-	}
-	if (!pdn_config()->enabled)
+	if (fails_without_us(l, &asker, pdn_verb_wrapper[verb]) || !pdn_config()->enabled)
 		return false;
 	found = look(l, &asker);
-	if (!found)
-		return false;
-	l->args->answer = pdn_verb_hand_out(verb, found);
-	return true;
+	if (found)
+		l->args->answer = pdn_verb_hand_out(verb, found);
+	return found;
 }
 
 /* ---- dlsym and its like ---------------------------------------------------------------------- */
 
-static const struct {
-	char name[8];
-	size_t member; /* of struct pdn_loader */
-	void *stub, *stub_of_libc;
-} loader_names[] = {
-#define NAME(name)                                                                              \
-	{                                                                                       \
-#name, offsetof(struct pdn_loader, name), pdn_stub_##name, pdn_stub_libc_##name \
-	}
-	NAME(dlsym),
-	NAME(dlvsym),
-	NAME(dlopen),
-	NAME(dlmopen),
-#undef NAME
-	{"dlclose", offsetof(struct pdn_loader, dlclose), pdn_stub_dlclose, NULL},
-};
-
-static void *member(const struct pdn_loader *loader, size_t at)
-{
-	void *function;
-
-	memcpy(&function, (const char *)loader + at, sizeof(function));
-	return function;
-}
-
 /* Our stub for the function found, if that is the next one behind us or the C library's. */
 static void *stub_of(const char *name, const void *found)
 {
-	for (size_t i = 0; i < sizeof(loader_names) / sizeof(loader_names[0]); i++) {
-		if (!pdn_elf_same(name, loader_names[i].name))
-			continue;
-		if (found == member(pdn_loader(), loader_names[i].member))
-			return loader_names[i].stub;
-		if (found == member(pdn_loader_of_libc(), loader_names[i].member))
-			return loader_names[i].stub_of_libc;
-	}
+#define STUB(function, of_libc)                                                              \
+	if (pdn_elf_same(name, #function))                                                   \
+		return found == (void *)pdn_loader()->function ? (void *)pdn_stub_##function \
+		       : found == (void *)pdn_loader_of_libc()->function ? (void *)of_libc   \
+									 : NULL;
+	STUB(dlsym, pdn_stub_libc_dlsym)
+	STUB(dlvsym, pdn_stub_libc_dlvsym)
+	STUB(dlopen, pdn_stub_libc_dlopen)
+	STUB(dlmopen, pdn_stub_libc_dlmopen)
+	STUB(dlclose, NULL)
+#undef STUB
 	return NULL;
 }
 
@@ -297,12 +243,12 @@ static bool answer_loader_name(const struct lookup *l)
 {
 	void *found = look_for_loader(l);
 	void *stub = found ? stub_of(l->args->name, found) : NULL;
+
 	if (!found)
 		pdn_loader_of_libc()->dlerror();
-	if (!stub)
-		return false;
-	l->args->answer = stub;
-	return true;
+	if (stub)
+		l->args->answer = stub;
+	return stub;
 }
 
 /* ---- the ways in ----------------------------------------------------------------------------- */
@@ -329,21 +275,15 @@ static bool answer(const struct lookup *l)
 	return answered;
 }
 
-static void *decide_dlsym(struct pdn_arguments *args, const void *caller,
-			  const struct pdn_loader *real)
+static void *decide_dlsym(const struct lookup *l)
 {
-	const struct lookup l = {.args = args, .caller = caller, .real = real};
-
-	args->version = NULL; /* dlsym has no third argument: the register holds anything */
-	return args->name && answer(&l) ? NULL : (void *)real->dlsym;
+	l->args->version = NULL; /* it has no third argument: the register holds anything */
+	return l->args->name && answer(l) ? NULL : (void *)l->real->dlsym;
 }
 
-static void *decide_dlvsym(struct pdn_arguments *args, const void *caller,
-			   const struct pdn_loader *real)
+static void *decide_dlvsym(const struct lookup *l)
 {
-	const struct lookup l = {.args = args, .caller = caller, .real = real};
-
-	return args->name && args->version && answer(&l) ? NULL : (void *)real->dlvsym;
+	return l->args->name && l->args->version && answer(l) ? NULL : (void *)l->real->dlvsym;
 }
 
 /*
@@ -360,37 +300,35 @@ static void without_deepbind(intptr_t *flags, const char *file, const void *call
 	pdn_log(PDN_LOG_DEBUG, "%s: RTLD_DEEPBIND is left out", file);
 }
 
-static void *decide_dlopen(struct pdn_arguments *args, const void *caller,
-			   const struct pdn_loader *real)
+static void *decide_dlopen(const struct lookup *l)
 {
-	pdn_yield_to_opened(args);
-	without_deepbind(&args->flags, args->file, caller);
+	pdn_yield_to_opened(l->args);
+	without_deepbind(&l->args->flags, l->args->file, l->caller);
 	pdn_patches_look();
-	if (PDN_UNLIKELY(args->flags & RTLD_NODELETE))
-		pdn_door_find(caller);
+	if (PDN_UNLIKELY(l->args->flags & RTLD_NODELETE))
+		pdn_door_find(l->caller);
 	pdn_stacks_loading();
-	return (void *)real->dlopen;
+	return (void *)l->real->dlopen;
 }
 
 /* A name space other than the program's has its own copy of the driver and of all else. */
-static void *decide_dlmopen(struct pdn_arguments *args, const void *caller,
-			    const struct pdn_loader *real)
+static void *decide_dlmopen(const struct lookup *l)
 {
-	pdn_yield_to_opened(args);
-	if (args->space == LM_ID_BASE)
-		without_deepbind(&args->flags_in_space, args->file_in_space, caller);
+	pdn_yield_to_opened(l->args);
+	if (l->args->space == LM_ID_BASE)
+		without_deepbind(&l->args->flags_in_space, l->args->file_in_space, l->caller);
 	pdn_stacks_loading();
-	return (void *)real->dlmopen;
+	return (void *)l->real->dlmopen;
 }
 
-#define DECIDE(name)                                                                 \
-	void *pdn_decide_##name(struct pdn_arguments *args, const void *caller)      \
-	{                                                                            \
-		return decide_##name(args, caller, pdn_loader());                    \
-	}                                                                            \
-	void *pdn_decide_libc_##name(struct pdn_arguments *args, const void *caller) \
-	{                                                                            \
-		return decide_##name(args, caller, pdn_loader_of_libc());            \
+#define DECIDE(name)                                                                        \
+	void *pdn_decide_##name(struct pdn_arguments *args, const void *caller)             \
+	{                                                                                   \
+		return decide_##name(&(struct lookup){args, caller, pdn_loader()});         \
+	}                                                                                   \
+	void *pdn_decide_libc_##name(struct pdn_arguments *args, const void *caller)        \
+	{                                                                                   \
+		return decide_##name(&(struct lookup){args, caller, pdn_loader_of_libc()}); \
 	}
 DECIDE(dlsym)
 DECIDE(dlvsym)

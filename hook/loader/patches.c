@@ -19,8 +19,6 @@
  */
 struct expected {
 	const void *function;
-	/* The asking library's path: it may have been unloaded, so compared with NULL only. */
-	const char *file;
 	uint64_t since;
 	uint32_t call, thread;
 	uint8_t code[LENGTH];
@@ -40,13 +38,6 @@ static uint32_t this_thread(void)
 static uint64_t now(void)
 {
 	return pdn_sys_clock(CLOCK_MONOTONIC_COARSE);
-}
-
-static const char *name_of(const char *file)
-{
-	const char *slash = strrchr(file, '/');
-
-	return slash ? slash + 1 : file;
 }
 
 bool pdn_patches_expected(void)
@@ -75,7 +66,6 @@ bool pdn_patches_allow(enum pdn_call call, const void *function, const char *fil
 	}
 	e = &expected[place];
 	e->function = function;
-	e->file = file;
 	e->since = now();
 	e->call = call;
 	e->thread = this_thread();
@@ -84,8 +74,7 @@ bool pdn_patches_allow(enum pdn_call call, const void *function, const char *fil
 	/* Release pairs with the acquire in look_at(): the members above are written. */
 	__atomic_store_n(&e->state, WAITING, __ATOMIC_RELEASE);
 	pdn_straight_ask_again();
-	pdn_log(PDN_LOG_DEBUG, "%s is given the driver's own %s", name_of(file),
-		pdn_call_symbol(call));
+	pdn_log(PDN_LOG_DEBUG, "%s is given the driver's own %s", file, pdn_call_symbol(call));
 	return true;
 }
 

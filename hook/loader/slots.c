@@ -3,73 +3,54 @@
 #define _GNU_SOURCE
 #include "hook/loader/slots.h"
 
-#include <elf.h>
-#include <stdint.h>
 #include <sys/mman.h>
 
 #include "cache/base/address_space.h"
 #include "cache/base/lock.h"
 #include "cache/base/system.h"
 #include "cache/base/visible.h"
-#include "hook/hook.h"
-#include "hook/loader/loaded.h"
-#include "hook/loader/symtab.h"
 
-struct replacing {
-	const struct pdn_library *library;
-	const char *name;
-	void *function, **before;
-	struct pdn_sealed sealed;
-	bool done;
-};
+/* ---- all slots of a name --------------------------------------------------------------------- */
 
-/* ---- what a slot that is not bound yet leads to -------------------------------------------- */
-
-struct definition {
-	const char *name;
-	void *found;
-};
-
-/* The first one in the order of loading, as the loader would find it. */
-static int look_for_definition(struct dl_phdr_info *info, size_t size, void *arg)
+PDN_STARTS static bool is_slot(unsigned kind)
 {
-	struct definition *wanted = arg;
-	struct pdn_elf elf; /* complete or not */
-
-	(void)size;
-	pdn_library_read(info, &elf);
-	wanted->found = pdn_elf_find(&elf, wanted->name);
-	return wanted->found != NULL;
+	return kind == PDN_SLOT_CALL || kind == PDN_SLOT_ADDRESS || kind == PDN_SLOT_SUM;
 }
 
-/* Its first call lets the loader bind it, which would undo the replacement. */
-static void *bound(const struct replacing *r, void *function)
+PDN_STARTS static bool each_in(const struct pdn_elf *elf, ElfW(Addr) table, size_t bytes,
+			       const char *name, pdn_look_at_slot *look, void *arg)
 {
-	struct definition wanted = {.name = r->name};
+	const ElfW(Rela) *relocation = pdn_elf_table(elf, table);
 
-	if (!pdn_library_has(r->library, function))
-		return function;
-	pdn_each_library(look_for_definition, &wanted);
-	return wanted.found;
-}
+	for (size_t i = 0; table && i < bytes / sizeof(*relocation); i++, relocation++) {
+		uint64_t number = ELF64_R_SYM(relocation->r_info);
+		struct pdn_slot slot = {
+			.at = (void **)(elf->base + relocation->r_offset),
+			.kind = ELF64_R_TYPE(relocation->r_info),
+			.addend = (uint64_t)relocation->r_addend,
+		};
 
-/* ---- one slot ------------------------------------------------------------------------------ */
-
-PDN_STARTS struct pdn_sealed pdn_slots_sealed(const struct dl_phdr_info *info)
-{
-	struct pdn_sealed sealed = {0};
-
-	for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-		const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-		uintptr_t at = info->dlpi_addr + segment->p_vaddr;
-
-		if (segment->p_type != PT_GNU_RELRO)
-			continue;
-		sealed.begin = at & -pdn_page_size();
-		sealed.end = (at + segment->p_memsz) & -pdn_page_size();
+		if (number && is_slot(slot.kind) &&
+		    pdn_elf_same(elf->string + elf->symbol[number].st_name, name) &&
+		    look(slot, arg))
+			return true;
 	}
-	return sealed;
+	return false;
 }
+
+PDN_STARTS static ElfW(Addr) value(const struct pdn_elf *elf, ElfW(Sxword) tag)
+{
+	return pdn_elf_value(elf->dynamic, SIZE_MAX, tag);
+}
+
+PDN_STARTS bool pdn_slots_each(const struct pdn_elf *elf, const char *name, pdn_look_at_slot *look,
+			       void *arg)
+{
+	return each_in(elf, value(elf, DT_RELA), value(elf, DT_RELASZ), name, look, arg) ||
+	       each_in(elf, value(elf, DT_JMPREL), value(elf, DT_PLTRELSZ), name, look, arg);
+}
+
+/* ---- one slot ------------------------------------------------------------------------------- */
 
 PDN_STARTS static bool protect(uintptr_t slot, int protection)
 {
@@ -78,154 +59,102 @@ PDN_STARTS static bool protect(uintptr_t slot, int protection)
 	return pdn_sys(SYS_mprotect, page, pdn_page_size(), protection) == 0;
 }
 
-PDN_STARTS bool pdn_slot_store(void **slot, void *function, struct pdn_sealed sealed)
+PDN_STARTS static bool is_sealed(const struct pdn_loaded *library, uintptr_t slot)
 {
-	bool is_sealed = (uintptr_t)slot - sealed.begin < sealed.end - sealed.begin;
+	uintptr_t whole_pages = -pdn_page_size();
 
-	if (is_sealed && !protect((uintptr_t)slot, PROT_READ | PROT_WRITE))
+	for (unsigned i = 0; i < library->count; i++) {
+		const ElfW(Phdr) *segment = &library->segments[i];
+		uintptr_t begin = library->elf.base + segment->p_vaddr;
+
+		if (segment->p_type == PT_GNU_RELRO && slot >= (begin & whole_pages) &&
+		    slot < ((begin + segment->p_memsz) & whole_pages))
+			return true;
+	}
+	return false;
+}
+
+PDN_STARTS bool pdn_slot_store(const struct pdn_loaded *library, void **slot, void *value)
+{
+	bool sealed = is_sealed(library, (uintptr_t)slot);
+
+	if (sealed && !protect((uintptr_t)slot, PROT_READ | PROT_WRITE))
 		return false;
-	__atomic_store_n(slot, function, __ATOMIC_RELEASE);
-	if (is_sealed)
+	__atomic_store_n(slot, value, __ATOMIC_RELEASE);
+	if (sealed)
 		protect((uintptr_t)slot, PROT_READ);
 	return true;
+}
+
+/* ---- replacing ------------------------------------------------------------------------------- */
+
+struct replacing {
+	struct pdn_loaded library;
+	const char *name;
+	void *function, **before;
+	bool done;
+};
+
+static bool defines(const struct pdn_loaded *library, void *name)
+{
+	return pdn_elf_find(&library->elf, name);
+}
+
+/*
+ * What the slot leads to. Its first call would let the loader bind it, which would undo the
+ * replacement: so it is bound here as the loader would do it, to the first definition in the order
+ * of loading.
+ */
+static void *bound(const struct replacing *r, void *function)
+{
+	struct pdn_loaded definer;
+
+	if (!pdn_has_address(&r->library, function))
+		return function;
+	return pdn_find_loaded(&definer, defines, (void *)r->name)
+		       ? pdn_elf_find(&definer.elf, r->name)
+		       : NULL;
 }
 
 /*
  * Who comes by the slot finds *before. The lock: another thread that does the same must not seal
  * the page before this one has stored. The loader is not called under it.
  */
-static bool store(const struct replacing *r, void **slot)
-{
-	bool ok;
-
-	pdn_lock_one(PDN_LOCK_SLOTS);
-	ok = pdn_slot_store(slot, r->function, r->sealed);
-	pdn_unlock_one(PDN_LOCK_SLOTS);
-	return ok;
-}
-
-static bool replace_one(void **slot, enum pdn_slot_kind kind, uint64_t addend, void *arg)
+static bool replace_one(struct pdn_slot slot, void *arg)
 {
 	struct replacing *r = arg;
-	void *function = __atomic_load_n(slot, __ATOMIC_RELAXED);
+	void *function = __atomic_load_n(slot.at, __ATOMIC_RELAXED);
 
-	(void)addend;
-	if (kind == PDN_SLOT_SUM)
+	if (slot.kind == PDN_SLOT_SUM)
 		return false;
-	if (function != r->function) {
-		function = bound(r, function);
-		if (!function)
-			return false;
-		__atomic_store_n(r->before, function, __ATOMIC_RELAXED);
-		if (!store(r, slot))
-			return false;
+	if (function == r->function) {
+		r->done = true;
+		return false;
 	}
-	r->done = true;
+	function = bound(r, function);
+	if (!function)
+		return false;
+	__atomic_store_n(r->before, function, __ATOMIC_RELAXED);
+	pdn_lock_one(PDN_LOCK_SLOTS);
+	r->done |= pdn_slot_store(&r->library, slot.at, r->function);
+	pdn_unlock_one(PDN_LOCK_SLOTS);
 	return false;
 }
 
-/* ---- all slots ----------------------------------------------------------------------------- */
-
-struct relocations {
-	const ElfW(Rela) * at;
-	size_t bytes;
-};
-
-PDN_STARTS static bool is_slot(unsigned type, enum pdn_slot_kind *kind)
+static bool is_the_library(const struct pdn_loaded *library, void *wanted)
 {
-	switch (type) {
-#if defined(__x86_64__)
-	case R_X86_64_JUMP_SLOT:
-		*kind = PDN_SLOT_CALL;
-		return true;
-	case R_X86_64_GLOB_DAT:
-		*kind = PDN_SLOT_ADDRESS;
-		return true;
-	case R_X86_64_64:
-		*kind = PDN_SLOT_SUM;
-		return true;
-#elif defined(__aarch64__)
-	case R_AARCH64_JUMP_SLOT:
-		*kind = PDN_SLOT_CALL;
-		return true;
-	case R_AARCH64_GLOB_DAT:
-		*kind = PDN_SLOT_ADDRESS;
-		return true;
-	case R_AARCH64_ABS64:
-		*kind = PDN_SLOT_SUM;
-		return true;
-#endif
-	}
-	return false;
-}
-
-PDN_STARTS static bool each_in(const struct relocations *relocations, const struct pdn_elf *elf,
-			       const char *name, pdn_look_at_slot *look, void *arg)
-{
-	for (size_t i = 0; relocations->at && i < relocations->bytes / sizeof(*relocations->at);
-	     i++) {
-		const ElfW(Rela) *relocation = &relocations->at[i];
-		uint64_t number = ELF64_R_SYM(relocation->r_info);
-		enum pdn_slot_kind kind;
-
-		if (number && is_slot(ELF64_R_TYPE(relocation->r_info), &kind) &&
-		    pdn_elf_same(elf->string + elf->symbol[number].st_name, name) &&
-		    look((void **)(elf->base + relocation->r_offset), kind,
-			 (uint64_t)relocation->r_addend, arg))
-			return true;
-	}
-	return false;
-}
-
-/* Addresses in a dynamic section are relocated, or not: the library is at its base or behind. */
-PDN_STARTS static const ElfW(Rela) * table_at(const struct pdn_elf *elf, ElfW(Addr) address)
-{
-	return (const void *)(address < elf->base ? elf->base + address : address);
-}
-
-PDN_STARTS bool pdn_slots_each(const struct pdn_elf *elf, const ElfW(Dyn) * dynamic,
-			       const char *name, pdn_look_at_slot *look, void *arg)
-{
-	struct relocations linkage = {0}, others = {0};
-
-	for (; dynamic->d_tag != DT_NULL; dynamic++)
-		switch (dynamic->d_tag) {
-		case DT_JMPREL:
-			linkage.at = table_at(elf, dynamic->d_un.d_ptr);
-			break;
-		case DT_PLTRELSZ:
-			linkage.bytes = dynamic->d_un.d_val;
-			break;
-		case DT_RELA:
-			others.at = table_at(elf, dynamic->d_un.d_ptr);
-			break;
-		case DT_RELASZ:
-			others.bytes = dynamic->d_un.d_val;
-			break;
-		}
-	return each_in(&others, elf, name, look, arg) || each_in(&linkage, elf, name, look, arg);
-}
-
-static int replace_if_it_is_the_one(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	const ElfW(Dyn) *dynamic = pdn_dynamic_section(info);
-	struct replacing *r = arg;
-
-	(void)size;
-	if (!dynamic || info->dlpi_addr != PDN_OF_LIBRARY(r->library, elf.base))
-		return 0;
-	r->sealed = pdn_slots_sealed(info);
-	pdn_slots_each(&r->library->elf, dynamic, r->name, replace_one, r);
-	return 1;
+	return library->readable &&
+	       library->elf.dynamic ==
+		       PDN_OF_LIBRARY((const struct pdn_library *)wanted, elf.dynamic);
 }
 
 bool pdn_slots_replace(const struct pdn_library *library, const char *name, void *function,
 		       void **before)
 {
-	struct replacing r = {
-		.library = library, .name = name, .function = function, .before = before};
+	struct replacing r = {.name = name, .function = function, .before = before};
 
-	if (pdn_library_known(library))
-		pdn_each_library(replace_if_it_is_the_one, &r);
+	if (pdn_library_known(library) &&
+	    pdn_find_loaded(&r.library, is_the_library, (void *)library))
+		pdn_slots_each(&r.library.elf, name, replace_one, &r);
 	return r.done;
 }

@@ -7,38 +7,46 @@
 #ifndef PDN_SLOTS_H
 #define PDN_SLOTS_H
 
-#include <link.h>
+#include <elf.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "hook/loader/library.h"
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded.h"
 
 #pragma GCC visibility push(hidden)
 
 /* A call may be bound only when it is made; until then its slot leads into its own library. */
 enum pdn_slot_kind {
-	PDN_SLOT_CALL,
-	PDN_SLOT_ADDRESS, /* of a symbol */
-	PDN_SLOT_SUM,	  /* a symbol's address and `addend`: in data of the library's */
+#if defined(__x86_64__)
+	PDN_SLOT_CALL = R_X86_64_JUMP_SLOT,
+	PDN_SLOT_ADDRESS = R_X86_64_GLOB_DAT, /* of a symbol */
+	PDN_SLOT_SUM = R_X86_64_64,	      /* of a symbol, and `addend`, in the library's data */
+#elif defined(__aarch64__)
+	PDN_SLOT_CALL = R_AARCH64_JUMP_SLOT,
+	PDN_SLOT_ADDRESS = R_AARCH64_GLOB_DAT,
+	PDN_SLOT_SUM = R_AARCH64_ABS64,
+#endif
+};
+
+struct pdn_slot {
+	void **at;
+	enum pdn_slot_kind kind;
+	uint64_t addend;
 };
 
 /*
  * Look at each slot of this name, until look() returns true, which is returned. Nothing of the C
  * library is called.
  */
-typedef bool pdn_look_at_slot(void **slot, enum pdn_slot_kind kind, uint64_t addend, void *arg);
-bool pdn_slots_each(const struct pdn_elf *elf, const ElfW(Dyn) * dynamic, const char *name,
-		    pdn_look_at_slot *look, void *arg);
+typedef bool pdn_look_at_slot(struct pdn_slot slot, void *arg);
+bool pdn_slots_each(const struct pdn_elf *elf, const char *name, pdn_look_at_slot *look, void *arg);
 
-/* The pages of a library that the loader makes read-only when it has relocated it (RELRO). */
-struct pdn_sealed {
-	uintptr_t begin, end;
-};
-struct pdn_sealed pdn_slots_sealed(const struct dl_phdr_info *info);
-
-/* Stores in one, with release. false: its page can't be made writable. Not for two threads. */
-bool pdn_slot_store(void **slot, void *function, struct pdn_sealed sealed);
+/*
+ * Stores in one, with release; also where the loader has made it read-only when it had relocated
+ * the library (RELRO). false: its page can't be made writable. Not for two threads.
+ */
+bool pdn_slot_store(const struct pdn_loaded *library, void **slot, void *value);
 
 /*
  * From now on the library's calls by this name come to `function`. *before: what they came to, for

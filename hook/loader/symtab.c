@@ -42,34 +42,42 @@ static ElfW(Addr) distance(ElfW(Addr) a, ElfW(Addr) b)
  * everywhere: not those of the vDSO, which gVisor links at the end of all addresses. A table is
  * near the dynamic section, so the nearer of the two meanings is right.
  */
-static const void *in_library(ElfW(Addr) base, const ElfW(Dyn) * dynamic, ElfW(Addr) pointer)
+PDN_STARTS const void *pdn_elf_table(const struct pdn_elf *elf, ElfW(Addr) pointer)
 {
-	ElfW(Addr) here = (ElfW(Addr))dynamic, moved = base + pointer;
+	ElfW(Addr) here = (ElfW(Addr))elf->dynamic, moved = elf->base + pointer;
 
 	return (const void *)(distance(moved, here) < distance(pointer, here) ? moved : pointer);
+}
+
+PDN_STARTS ElfW(Addr) pdn_elf_value(const ElfW(Dyn) * dynamic, size_t count, ElfW(Sxword) tag)
+{
+	for (size_t i = 0; i < count && dynamic[i].d_tag != DT_NULL; i++)
+		if (dynamic[i].d_tag == tag)
+			return dynamic[i].d_un.d_val;
+	return 0;
 }
 
 PDN_STARTS bool pdn_elf_read(struct pdn_elf *elf, ElfW(Addr) base, const ElfW(Dyn) * dynamic)
 {
 	size_t soname = 0;
 
-	*elf = (struct pdn_elf){.base = base};
+	*elf = (struct pdn_elf){.base = base, .dynamic = dynamic};
 	for (; dynamic && dynamic->d_tag != DT_NULL; dynamic++)
 		switch (dynamic->d_tag) {
 		case DT_SYMTAB:
-			elf->symbol = in_library(base, dynamic, dynamic->d_un.d_ptr);
+			elf->symbol = pdn_elf_table(elf, dynamic->d_un.d_ptr);
 			break;
 		case DT_STRTAB:
-			elf->string = in_library(base, dynamic, dynamic->d_un.d_ptr);
+			elf->string = pdn_elf_table(elf, dynamic->d_un.d_ptr);
 			break;
 		case DT_GNU_HASH:
-			elf->hash = in_library(base, dynamic, dynamic->d_un.d_ptr);
+			elf->hash = pdn_elf_table(elf, dynamic->d_un.d_ptr);
 			break;
 		case DT_HASH:
-			elf->old_hash = in_library(base, dynamic, dynamic->d_un.d_ptr);
+			elf->old_hash = pdn_elf_table(elf, dynamic->d_un.d_ptr);
 			break;
 		case DT_VERSYM:
-			elf->version = in_library(base, dynamic, dynamic->d_un.d_ptr);
+			elf->version = pdn_elf_table(elf, dynamic->d_un.d_ptr);
 			break;
 		case DT_SONAME:
 			soname = dynamic->d_un.d_val;
@@ -96,7 +104,7 @@ PDN_STARTS uint32_t pdn_elf_hash(const char *name)
 	return hash;
 }
 
-enum kind { FUNCTION, ANY_FUNCTION /* in any version */, VARIABLE };
+enum kind { FUNCTION, ANY_FUNCTION /* in any version */, ANYTHING };
 
 /* Assemblers give no type to a function that is not said to be one. */
 static bool is_variable(unsigned type)
@@ -116,7 +124,7 @@ static bool is_the(const struct pdn_elf *elf, uint32_t index, const char *name, 
 	unsigned type = ELF64_ST_TYPE(symbol->st_info);
 
 	return symbol->st_shndx != SHN_UNDEF &&
-	       (kind == VARIABLE ? is_variable(type) : type == STT_FUNC) &&
+	       (type == STT_FUNC || (kind == ANYTHING && is_variable(type))) &&
 	       (kind == ANY_FUNCTION || is_default(elf, index)) &&
 	       pdn_elf_same(elf->string + symbol->st_name, name);
 }
@@ -198,9 +206,13 @@ void *pdn_elf_find(const struct pdn_elf *elf, const char *name)
 	return address_of(elf, find(elf, name, pdn_elf_hash(name), FUNCTION));
 }
 
-PDN_STARTS void *pdn_elf_variable(const struct pdn_elf *elf, const char *name, uint32_t hash)
+PDN_STARTS void *pdn_elf_any(const struct pdn_elf *elf, const char *name, uint32_t hash,
+			     bool *variable)
 {
-	return address_of(elf, find(elf, name, hash, VARIABLE));
+	uint32_t index = find(elf, name, hash, ANYTHING);
+
+	*variable = is_variable(ELF64_ST_TYPE(elf->symbol[index].st_info));
+	return address_of(elf, index);
 }
 
 PDN_STARTS bool pdn_elf_defines(const struct pdn_elf *elf, const char *name)

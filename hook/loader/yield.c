@@ -13,8 +13,7 @@
 #include "cache/base/system.h"
 #include "cache/base/visible.h"
 #include "hook/hook.h"
-#include "hook/loader/asker.h"
-#include "hook/loader/definition.h"
+#include "hook/loader/scope.h"
 #include "hook/loader/loaded.h"
 #include "hook/loader/slots.h"
 #include "hook/loader/symtab.h"
@@ -67,16 +66,15 @@ static ElfW(Sym) * writable(const struct ours *ours, unsigned index)
 
 struct change {
 	uintptr_t from, to;
-	struct pdn_sealed sealed;
+	struct pdn_loaded library;
 };
 
-PDN_STARTS static bool change_slot(void **slot, enum pdn_slot_kind kind, uint64_t addend, void *arg)
+PDN_STARTS static bool change_slot(struct pdn_slot slot, void *arg)
 {
 	const struct change *change = arg;
-	uint64_t more = kind == PDN_SLOT_SUM ? addend : 0;
 
-	if ((uintptr_t)*slot == change->from + more)
-		pdn_slot_store(slot, (void *)(change->to + more), change->sealed);
+	if ((uintptr_t)*slot.at == change->from + slot.addend)
+		pdn_slot_store(&change->library, slot.at, (void *)(change->to + slot.addend));
 	return false;
 }
 
@@ -84,30 +82,10 @@ PDN_STARTS static bool change_slot(void **slot, enum pdn_slot_kind kind, uint64_
 PDN_STARTS static void change_slots(const char *name, struct change *change)
 {
 	for (const struct link_map *map = _r_debug.r_map->l_next; map; map = map->l_next) {
-		struct dl_phdr_info info = pdn_library_headers(map);
-		struct pdn_elf elf;
-
-		if (pdn_is_this_library(map->l_addr) || !pdn_elf_read(&elf, map->l_addr, map->l_ld))
-			continue;
-		change->sealed = pdn_slots_sealed(&info);
-		pdn_slots_each(&elf, map->l_ld, name, change_slot, change);
+		change->library = pdn_loaded_at(map);
+		if (change->library.readable && !change->library.is_ours)
+			pdn_slots_each(&change->library.elf, name, change_slot, change);
 	}
-}
-
-/* Does a library between us and this one define it as a function? */
-PDN_STARTS static bool is_function_before(const char *name, const struct link_map *end)
-{
-	bool behind_us = false;
-
-	for (const struct link_map *map = _r_debug.r_map; map && map != end; map = map->l_next) {
-		struct pdn_elf elf; /* complete or not */
-
-		pdn_elf_read(&elf, map->l_addr, map->l_ld);
-		if (behind_us && pdn_elf_defines(&elf, name))
-			return true;
-		behind_us |= pdn_is_this_library(map->l_addr);
-	}
-	return false;
 }
 
 PDN_STARTS static void yield(const struct ours *ours, unsigned index, const void *variable)
@@ -123,25 +101,13 @@ PDN_STARTS static void yield(const struct ours *ours, unsigned index, const void
 	protect_table(ours, PROT_READ);
 }
 
-PDN_STARTS static void yield_to(const struct ours *ours, const uint32_t *hashes,
-				const struct link_map *map)
-{
-	struct pdn_elf elf; /* complete or not */
-
-	pdn_elf_read(&elf, map->l_addr, map->l_ld);
-	for (unsigned i = 0; i < ours->count; i++) {
-		const char *name = hashes[i] ? name_of(ours, i) : NULL;
-		void *variable = name ? pdn_elf_variable(&elf, name, hashes[i]) : NULL;
-
-		if (variable && !is_function_before(name, map))
-			yield(ours, i, variable);
-	}
-}
-
-/* Libraries before us are bound to themselves, and not to us. */
+/*
+ * The first definition behind us decides, whether it is a variable or a function. Libraries before
+ * us are bound to themselves, and not to us.
+ */
 PDN_STARTS static void yield_at_start(void)
 {
-	uint32_t hashes[PDN_YIELD_MOST]; /* 0: not a name that may yield */
+	uint32_t hashes[PDN_YIELD_MOST]; /* 0: decided, or not a name that may yield */
 	const struct link_map *map = _r_debug.r_map;
 	struct ours ours;
 
@@ -150,8 +116,24 @@ PDN_STARTS static void yield_at_start(void)
 		hashes[i] = name_of(&ours, i) ? pdn_elf_hash(name_of(&ours, i)) : 0;
 	while (map && !pdn_is_this_library(map->l_addr))
 		map = map->l_next;
-	while (map && (map = map->l_next))
-		yield_to(&ours, hashes, map);
+	while (map && (map = map->l_next)) {
+		struct pdn_elf elf;
+
+		if (!pdn_elf_read(&elf, map->l_addr, map->l_ld))
+			continue;
+		for (unsigned i = 0; i < ours.count; i++) {
+			bool is_variable;
+			void *at = hashes[i] ? pdn_elf_any(&elf, name_of(&ours, i), hashes[i],
+							   &is_variable)
+					     : NULL;
+
+			if (!at)
+				continue;
+			hashes[i] = 0;
+			if (is_variable)
+				yield(&ours, i, at);
+		}
+	}
 }
 
 /*
@@ -187,53 +169,44 @@ static __thread const void *opened_at __attribute__((tls_model("initial-exec")))
 struct asked {
 	const char *name;
 	uint32_t hash;
-	const void *variable, *asker;
+	const void *variable; /* this one, or any */
 };
 
-/* The one at that address, or any. */
-static int has_variable(struct dl_phdr_info *info, size_t size, void *arg)
+static bool has_variable(const struct pdn_loaded *library, void *arg)
 {
-	struct asked *asked = arg;
-	struct pdn_elf elf;
-	void *variable = pdn_library_read(info, &elf)
-				 ? pdn_elf_variable(&elf, asked->name, asked->hash)
-				 : NULL;
+	const struct asked *asked = arg;
+	bool is_variable;
+	void *at = library->readable
+			   ? pdn_elf_any(&library->elf, asked->name, asked->hash, &is_variable)
+			   : NULL;
 
-	(void)size;
-	return variable && (!asked->variable || variable == asked->variable);
+	return at && is_variable && (!asked->variable || at == asked->variable);
 }
 
-static bool is_empty(void **slot, enum pdn_slot_kind kind, uint64_t addend, void *arg)
+static bool is_empty(struct pdn_slot slot, void *arg)
 {
-	(void)addend;
 	(void)arg;
-	return kind != PDN_SLOT_CALL && !*slot;
+	return slot.kind != PDN_SLOT_CALL && !*slot.at;
 }
 
 /* The address of the name is still missing in a library that is just being relocated. */
-static int lacks_it(struct dl_phdr_info *info, size_t size, void *arg)
+static bool lacks_it(const struct pdn_loaded *library, void *name)
 {
-	const ElfW(Dyn) *dynamic = pdn_dynamic_section(info);
-	struct asked *asked = arg;
-	struct pdn_elf elf;
-
-	(void)size;
-	if (!pdn_library_read(info, &elf) ||
-	    !pdn_slots_each(&elf, dynamic, asked->name, is_empty, NULL))
-		return 0;
-	asked->asker = dynamic;
-	return 1;
+	return library->readable && pdn_slots_each(&library->elf, name, is_empty, NULL);
 }
 
 /* NULL: our function it is. Where a call is bound, our function will look who makes it. */
 static const void *variable_for_asker(const char *name)
 {
 	struct asked asked = {.name = name, .hash = pdn_elf_hash(name)};
+	struct pdn_loaded library;
 
-	if (!pdn_each_library(has_variable, &asked) || !pdn_each_library(lacks_it, &asked))
+	if (!pdn_find_loaded(&library, has_variable, &asked) ||
+	    !pdn_find_loaded(&library, lacks_it, (void *)name))
 		return NULL;
-	asked.variable = pdn_definition_of_any_kind(asked.asker, name);
-	return asked.variable && pdn_each_library(has_variable, &asked) ? asked.variable : NULL;
+	asked.variable = pdn_definition_of_any_kind(library.elf.dynamic, name);
+	return asked.variable && pdn_find_loaded(&library, has_variable, &asked) ? asked.variable
+										 : NULL;
 }
 
 __attribute__((visibility("hidden"))) const void *pdn_yield_definition(unsigned index);
@@ -254,32 +227,10 @@ const void *pdn_yield_definition(unsigned index)
 }
 
 /*
- * Another thread may be binding such a name just now. Nothing keeps it out: it would go wrong if it
- * read the value and the kind of this symbol between the two stores here.
+ * Once. Another thread may be binding such a name just now. Nothing keeps it out: it would go wrong
+ * if it read the value and the kind of this symbol between the two stores here.
  */
-static void make_indirect(const struct ours *ours)
-{
-	for (unsigned i = 0; i < ours->count; i++)
-		if (name_of(ours, i))
-			functions[i] = ours->elf.base + ours->symbol[i].st_value;
-	if (!protect_table(ours, PROT_READ | PROT_WRITE))
-		return;
-	for (unsigned i = 0; i < ours->count; i++) {
-		ElfW(Sym) *symbol = writable(ours, i);
-		unsigned char info = ELF64_ST_INFO(ELF64_ST_BIND(symbol->st_info), STT_GNU_IFUNC);
-
-		if (!functions[i])
-			continue;
-		__atomic_store_n(&symbol->st_value,
-				 (uintptr_t)&pdn_yield_code[(size_t)i * PDN_YIELD_SIZE] -
-					 ours->elf.base,
-				 __ATOMIC_RELEASE);
-		__atomic_store_n(&symbol->st_info, info, __ATOMIC_RELEASE);
-	}
-	protect_table(ours, PROT_READ);
-}
-
-static void make_indirect_once(void)
+static void make_indirect(void)
 {
 	static bool done;
 	struct ours ours;
@@ -287,9 +238,22 @@ static void make_indirect_once(void)
 	if (__atomic_load_n(&done, __ATOMIC_RELAXED) ||
 	    __atomic_exchange_n(&done, true, __ATOMIC_RELAXED))
 		return;
-	read_ours(&ours);
-	make_indirect(&ours);
 	pdn_yield_is_there();
+	read_ours(&ours);
+	if (!protect_table(&ours, PROT_READ | PROT_WRITE))
+		return;
+	for (unsigned i = 0; i < ours.count; i++) {
+		ElfW(Sym) *symbol = writable(&ours, i);
+		unsigned char info = ELF64_ST_INFO(ELF64_ST_BIND(symbol->st_info), STT_GNU_IFUNC);
+		uintptr_t code = (uintptr_t)&pdn_yield_code[(size_t)i * PDN_YIELD_SIZE];
+
+		if (!name_of(&ours, i))
+			continue;
+		functions[i] = ours.elf.base + symbol->st_value;
+		__atomic_store_n(&symbol->st_value, code - ours.elf.base, __ATOMIC_RELEASE);
+		__atomic_store_n(&symbol->st_info, info, __ATOMIC_RELEASE);
+	}
+	protect_table(&ours, PROT_READ);
 }
 
 PDN_STARTS void pdn_yield_at_load(void)
@@ -300,11 +264,11 @@ PDN_STARTS void pdn_yield_at_load(void)
 	if (pdn_is_first_definition(a_call) || pdn_library_before_us("pindown_get", a_call))
 		return;
 	opens_unseen = true;
-	make_indirect_once();
+	make_indirect();
 }
 
 void pdn_yield_to_opened(const void *frame)
 {
 	opened_at = frame;
-	make_indirect_once();
+	make_indirect();
 }

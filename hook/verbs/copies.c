@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#include "hook/loader/asker.h"
-
 /* libibverbs' own providers call its mark, and each of rdma-core's releases has both. */
 #define MARK_VERBS "ibv_cmd_reg_mr"
 #define MARK_MLX5  "mlx5dv_is_supported"

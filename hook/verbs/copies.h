@@ -10,7 +10,7 @@
 #define PDN_COPIES_H
 
 #include "hook/hook.h"
-#include "hook/loader/definition.h"
+#include "hook/loader/scope.h"
 #include "hook/loader/library.h"
 #include "hook/verbs/verbs.h"
 
@@ -22,7 +22,7 @@ enum pdn_road { PDN_LINKED, PDN_LOOKED_UP, PDN_ROADS };
 extern struct pdn_copy {
 	struct pdn_library verbs, mlx5;
 	bool is_used;
-	void *reals[PDN_ROADS][PDN_VERBS]; /* loaded relaxed: hook/loader/watched.h */
+	void *reals[PDN_ROADS][PDN_VERBS]; /* loaded relaxed: hook/cuda/find.c */
 } pdn_copies[PDN_COPIES];
 
 /* Which copy's function a call is meant for, and how it came to us. */

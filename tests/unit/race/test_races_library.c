@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "hook/loader/asker.h"
 #include "hook/hook.h"
 #include "hook/loader/library.h"
 #include "hook/loader/loaded.h"
@@ -27,20 +26,6 @@ static struct pdn_library library;
 static bool found;
 static int childs_status;
 
-/* The rest of hook/: what hook/loader/library.c calls elsewhere. */
-const struct pdn_loader *pdn_loader_of_libc(void)
-{
-	static const struct pdn_loader libc = {.dl_iterate_phdr = dl_iterate_phdr};
-
-	return &libc;
-}
-
-bool pdn_was_at_start(unsigned index)
-{
-	(void)index;
-	return true;
-}
-
 static bool is_right(void)
 {
 	void *function = dlsym(RTLD_DEFAULT, "getpid");
@@ -52,6 +37,7 @@ static bool is_right(void)
 static void nothing_known(void)
 {
 	pdn_process_loaded();
+	pdn_loader_of_libc();
 	memset(&library, 0, sizeof(library));
 	library.soname = "libc.so.6";
 	found = false;
@@ -132,16 +118,22 @@ struct seen {
 	bool has_headers;
 };
 
-static int look_for(struct dl_phdr_info *info, size_t size, void *arg)
+static bool look_for(const struct pdn_loaded *object, void *arg)
 {
 	struct seen *seen = arg;
 
-	(void)size;
-	if (info->dlpi_addr != seen->address)
-		return 0;
+	if (object->elf.base != seen->address)
+		return false;
 	seen->count++;
-	seen->has_headers |= info->dlpi_phnum != 0;
-	return 0;
+	seen->has_headers |= object->count != 0;
+	return false;
+}
+
+static bool look_at_all(struct seen *seen)
+{
+	struct pdn_loaded object;
+
+	return pdn_find_loaded(&object, look_for, seen);
 }
 
 /* The last object of the list is seen once, with headers or without. */
@@ -150,7 +142,7 @@ static int is_seen(struct link_map *object, bool with_headers)
 	struct seen seen = {.address = object->l_addr};
 
 	last_map()->l_next = object;
-	pdn_each_library(look_for, &seen);
+	look_at_all(&seen);
 	return seen.count != 1 || seen.has_headers != with_headers;
 }
 
@@ -207,7 +199,7 @@ static int find_a_circle(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = _r_debug.r_map;
-	return pdn_each_library(look_for, &seen);
+	return look_at_all(&seen);
 }
 
 static int find_what_is_no_object(void)
@@ -215,14 +207,14 @@ static int find_what_is_no_object(void)
 	struct seen seen = {.address = 1};
 
 	last_map()->l_next = (struct link_map *)(uintptr_t)A_PAGE;
-	return pdn_each_library(look_for, &seen);
+	return look_at_all(&seen);
 }
 
 static int find_a_library(void)
 {
 	struct seen seen = {.address = last_map()->l_addr};
 
-	pdn_each_library(look_for, &seen);
+	look_at_all(&seen);
 	return seen.count != 1 || !seen.has_headers;
 }
 
@@ -243,11 +235,11 @@ static int load_another(void)
 	struct seen seen = {.address = 1};
 
 	for (int i = 0; i < 2; i++)
-		if (pdn_each_library(look_for, &seen) || pdn_here.loader_lock_works)
+		if (look_at_all(&seen) || pdn_here.loader_lock_works)
 			return 1;
 	if (!dlopen("libresolv.so.2", RTLD_NOW))
 		return 3;
-	return pdn_each_library(look_for, &seen) || !pdn_here.loader_lock_works;
+	return look_at_all(&seen) || !pdn_here.loader_lock_works;
 }
 
 static int fork_after_that(void)

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The asker: the library that a call of the loader comes from, or the program itself, and its place
- * in the order in which names are looked up. The meaning of RTLD_NEXT depends on that place, and so
- * does whether one of our wrappers may be the answer.
+ * Which definition of a name a call or a look-up leads to.
+ *
+ * A process may have several libraries that define a name which we export: copies of libibverbs in
+ * wheels and plug-ins, shims that forward the calls. Our export stands in for one of them: for the
+ * one that its caller would have been bound to without us.
+ *
+ * The loader looks a name up among the libraries that the program started with, and then in the
+ * library that makes the call, in those that it needs, and so on; or in those of the library that
+ * was opened, if the caller was loaded because that one needs it. Where several libraries that were
+ * opened define the name, that order is followed by what each library says that it needs. (A
+ * library that was opened with RTLD_GLOBAL is not told apart from others.)
  *
  * Nothing here calls a function that a sanitizer replaces, since its runtime may not be ready yet:
- * see loader.c.
+ * see loaded.c.
  */
-#ifndef PDN_ASKER_H
-#define PDN_ASKER_H
+#ifndef PDN_SCOPE_H
+#define PDN_SCOPE_H
 
 #include <link.h>
 #include <stdbool.h>
@@ -39,9 +47,11 @@ const char *pdn_library_before_us(const char *name, const char *other_name);
  */
 void *pdn_next_definition(const char *name);
 
-/* Was the library with this index, in the order of loading, there before main? */
-bool pdn_was_at_start(unsigned index);
-
+/*
+ * The asker: the library that a call of the loader comes from, or the program itself, and its place
+ * in the order in which names are looked up. The meaning of RTLD_NEXT depends on that place, and so
+ * does whether one of our wrappers may be the answer.
+ */
 struct pdn_asker {
 	struct link_map *map; /* NULL: the caller lies in no library */
 	struct pdn_elf elf;
@@ -67,6 +77,29 @@ bool pdn_asker_defines(const struct pdn_asker *asker, const char *name);
  * the loader knows.
  */
 struct link_map *pdn_asker_next(const struct pdn_asker *asker, const char *name);
+
+/*
+ * The function that the code at `caller`, which has come to our export of this name, would have
+ * come to without us; NULL: there is none. Without the loader's lock; keeps errno.
+ *
+ * *behind: where that one belongs to an interposer that the program started with, the function of
+ * the library that defines `mark`, too, among those that follow. Else NULL.
+ */
+void *pdn_definition_for(const void *caller, const char *name, const char *mark, void **behind);
+
+/* The same, also where that is a variable of the library's. */
+void *pdn_definition_of_any_kind(const void *caller, const char *name);
+
+/*
+ * Answers for places in the code that call, until the program unloads a library; any address may be
+ * one, also NULL. `number`: of what is asked about.
+ */
+bool pdn_answer_known(const void *caller, unsigned number, void **answer);
+void pdn_answer_keep(const void *caller, unsigned number, void *answer);
+void pdn_answers_forget(void);
+
+/* The function of this name, if one library other than ours defines it, and no other one. */
+void *pdn_only_definition(const char *name);
 
 #pragma GCC visibility pop
 

@@ -10,6 +10,7 @@
 #include "cache/room/evict.h"
 #include "cache/hit/get.h"
 #include "cache/hit/index.h"
+#include "cache/dmabuf/region_dmabuf.h"
 #include "cache/end/kept.h"
 #include "cache/hit/misuse.h"
 #include "cache/objects/end.h"
@@ -148,11 +149,13 @@ static int make_object(struct pdn_client *consumer, uint32_t number, const struc
 						    .request = r->request};
 	void *data = NULL;
 	int error, result;
-	bool gone, may_retire = false;
+	bool gone, asked, may_retire = false;
 
 	pdn_unlock();
-	error = pdn_consumer_create(consumer, number, &what, &data);
+	error = pdn_consumer_create(consumer, number, &what, &data, &asked);
 	result = result_of_create(error);
+	if (asked)
+		pdn_dmabuf_create_ended(&pdn_regions[region], result == 0);
 	if (result == 0 && consumer->may_retire)
 		may_retire = consumer->may_retire(r->key, data);
 	pdn_lock();

@@ -106,7 +106,7 @@ void pdn_call_quits_thread(void *call);
 
 bool pdn_runs_callback(void); /* this thread is in a callback */
 
-/* Can another thread be waiting for this one? If it is in a callback, or in the middle of a free. */
+/* Can another thread be waiting for this one? If it is in a callback, or frees memory. */
 bool pdn_may_be_awaited(void);
 
 /*

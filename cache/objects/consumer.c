@@ -7,7 +7,6 @@
 #include "cache/base/lock.h"
 #include "cache/base/pthread.h"
 #include "cache/base/visible.h"
-#include "cache/dmabuf/region_dmabuf.h"
 #include "cache/hit/region.h"
 #include "cache/objects/consumer.h"
 
@@ -93,15 +92,14 @@ static struct pdn_trace_note note_of(const struct pdn_client *consumer, uint32_t
 }
 
 int pdn_consumer_create(struct pdn_client *consumer, uint32_t number,
-			const struct pindown_object_request *what, void **data)
+			const struct pindown_object_request *what, void **data, bool *asked_dmabuf)
 {
 	struct pdn_call call = {.client = consumer, .callback = "create", .made_on = what->region};
 	struct pdn_trace_note note = note_of(consumer, number, &what->key);
 	const uint64_t begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
 
 	PDN_CALL(&call, note.result = consumer->ops.create(what, data, consumer->ops.arg));
-	if (call.asked_dmabuf)
-		pdn_dmabuf_create_ended(what->region, note.result == 0);
+	*asked_dmabuf = call.asked_dmabuf;
 	pdn_consumer_trace(PDN_EV_REGISTER, what->region, &note, begin);
 	return note.result;
 }

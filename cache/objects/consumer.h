@@ -21,7 +21,7 @@ extern struct pdn_rules pdn_rules[PDN_CONSUMERS];
 
 /* Lock not held, for these. The object's number is for the trace. */
 int pdn_consumer_create(struct pdn_client *consumer, uint32_t number,
-			const struct pindown_object_request *what, void **data);
+			const struct pindown_object_request *what, void **data, bool *asked_dmabuf);
 void pdn_consumer_destroy(struct pdn_client *consumer, uint32_t number,
 			  const struct pindown_object_end *what);
 /* A holder may let go of its object meanwhile: a callback may read the data all the same. */

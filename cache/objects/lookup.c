@@ -223,8 +223,8 @@ static bool is_kept(uint32_t number)
 }
 
 /*
- * Acquire: pairs with new_record() in attach.c, which stores the region last. So the key is one that
- * the object has on this region, and stays while it is announced.
+ * Acquire: pairs with new_record() in attach.c, which stores the region last. So the key is one
+ * that the object has on this region, and stays while it is announced.
  */
 static bool is_at(uint32_t number, uint32_t region)
 {

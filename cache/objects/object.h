@@ -126,7 +126,7 @@ struct pdn_selection {
 	const uint64_t *owner; /* NULL: all */
 };
 
-/* Lock held. The one after `number`, or the first for 0; 0: no more. Not those that were retired. */
+/* Lock held. The one after `number`, or the first for 0; 0: no more. Not REVOKED ones. */
 uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t number);
 
 static inline void pdn_object_hold(struct pdn_thread *self, uint32_t number, uint32_t change)

@@ -33,13 +33,8 @@ static inline void add(struct draft *draft, unsigned field, uint64_t value)
 /* Only notes have fields above this one: their key, number and origin. */
 static inline void add_stack(struct draft *draft)
 {
-	struct pdn_thread *self;
-
-	if (__builtin_expect(!pdn_stacks_depth, 1))
-		return;
-	self = pdn_self();
-	if (self)
-		add(draft, PDN_HAS_STACK, pdn_stack_take(self));
+	if (__builtin_expect(pdn_stacks_depth, 0))
+		add(draft, PDN_HAS_STACK, pdn_trace_stack(false));
 }
 
 static inline uint64_t time_taken(uint64_t begin, uint64_t end)

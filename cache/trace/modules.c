@@ -20,34 +20,33 @@ static struct pdn_module modules[MAX_MODULES];
 static uint32_t count;
 static uint16_t numbers;
 static int32_t owner; /* tid of the thread that reads the maps; 0: none */
+/* Release where it rises, acquire where it is read: what is then looked up is as of after that. */
+static uint32_t generation;
 
 /* Under `owner`. Not on the stack, which may be too small for them. */
 static char text[8192 + 1];
-static char path[MAX_PATH + 1];
+static char path[MAX_PATH + 1]; /* of the code that is searched for; the last byte stays 0 */
 static uint64_t words[PDN_RECORD_MAX_WORDS];
 
 /* ---- lines of /proc/self/maps --------------------------------------------------------------- */
 
 struct line {
-	uint64_t begin, end, offset, device, node;
+	struct pdn_module module; /* as far as a line says it */
+	uint64_t offset;
 	bool code;
 	const char *path; /* "": none */
 };
 
+/* Moves behind the number. */
 static uint64_t parse_number(const char **at, unsigned base)
 {
 	uint64_t value = 0;
 
 	for (;; (*at)++) {
-		unsigned digit = (unsigned char)**at;
+		unsigned letter = (unsigned char)**at;
+		unsigned digit = letter >= 'a' ? letter - 'a' + 10 : letter - '0';
 
-		if (digit >= '0' && digit <= '9')
-			digit -= '0';
-		else if (digit >= 'a' && digit <= 'f')
-			digit -= 'a' - 10;
-		else
-			return value;
-		if (digit >= base)
+		if (digit >= base || letter == ':')
 			return value;
 		value = value * base + digit;
 	}
@@ -56,24 +55,20 @@ static uint64_t parse_number(const char **at, unsigned base)
 /* "begin-end perm offset major:minor inode     path" */
 static struct line parse_line(const char *at)
 {
-	struct line line = {0};
+	struct line line = {.module.begin = parse_number(&at, 16)};
 
-	line.begin = parse_number(&at, 16);
-	at += *at == '-';
-	line.end = parse_number(&at, 16);
-	at += *at == ' ';
-	for (; *at && *at != ' '; at++)
-		line.code = line.code || *at == 'x';
-	at += *at == ' ';
+	at++;
+	line.module.end = parse_number(&at, 16);
+	line.code = at[3] == 'x';
+	at += sizeof(" r-xp ") - 1;
 	line.offset = parse_number(&at, 16);
-	at += *at == ' ';
-	line.device = parse_number(&at, 16) << 32;
-	at += *at == ':';
-	line.device |= parse_number(&at, 16);
-	at += *at == ' ';
-	line.node = parse_number(&at, 10);
-	at += strspn(at, " ");
-	line.path = at;
+	at++;
+	line.module.device = parse_number(&at, 16) << 32;
+	at++;
+	line.module.device |= parse_number(&at, 16);
+	at++;
+	line.module.node = parse_number(&at, 10);
+	line.path = at + strspn(at, " ");
 	return line;
 }
 
@@ -163,6 +158,8 @@ static void read_headers(struct pdn_module *module, struct identity *identity)
 		} else if (part.p_type == PT_GNU_EH_FRAME) {
 			module->index = module->bias + part.p_vaddr;
 			module->index_bytes = (uint32_t)part.p_memsz;
+		} else if (part.p_type == PT_DYNAMIC) {
+			module->dynamic = module->bias + part.p_vaddr;
 		} else if (part.p_type == PT_NOTE && !identity->length) {
 			read_note(identity, module->bias + part.p_vaddr, part.p_memsz);
 		}
@@ -186,24 +183,18 @@ static void write_module(const struct pdn_module *module, const struct identity 
 	pdn_trace_words(PDN_RECORD_MODULE, module->number, words, used);
 }
 
-static bool is_libpindown(void)
-{
-	const char *slash = strrchr(path, '/');
-
-	return strncmp(slash ? slash + 1 : path, "libpindown.so", 13) == 0;
-}
-
+/* Under `owner`, with its path in `path`. */
 static const struct pdn_module *add_module(const struct pdn_module *found)
 {
+	struct pdn_module *module = &modules[count];
 	struct identity identity = {0};
-	struct pdn_module *module;
+	const char *slash = strrchr(path, '/');
 
 	if (count == MAX_MODULES || numbers == UINT16_MAX)
 		return NULL;
-	module = &modules[count];
 	*module = *found;
 	module->number = ++numbers;
-	module->in_libpindown = is_libpindown();
+	snprintf(module->name, sizeof(module->name), "%.63s", slash ? slash + 1 : path);
 	read_headers(module, &identity);
 	write_module(module, &identity);
 	/* Release: pairs with find_known(). */
@@ -213,86 +204,71 @@ static const struct pdn_module *add_module(const struct pdn_module *found)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
+static bool contains(const struct pdn_module *module, uint64_t pc)
+{
+	return pc - module->begin < module->end - module->begin;
+}
+
 /*
  * Acquire: pairs with add_module(), which fills a module in before counting it. The generation is
  * relaxed: it pairs with confirm(); a thread that sees the old one reads the maps, as if the module
  * were unknown.
  */
-static const struct pdn_module *find_known(uint64_t pc, uint32_t generation)
+static const struct pdn_module *find_known(uint64_t pc, uint32_t now)
 {
 	uint32_t n = __atomic_load_n(&count, __ATOMIC_ACQUIRE);
 
-	for (uint32_t i = 0; i < n; i++) {
-		struct pdn_module *module = &modules[i];
-
-		if (pc - module->begin < module->end - module->begin &&
-		    __atomic_load_n(&module->generation, __ATOMIC_RELAXED) == generation)
-			return module;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		if (contains(&modules[i], pc) &&
+		    __atomic_load_n(&modules[i].generation, __ATOMIC_RELAXED) == now)
+			return &modules[i];
 	return NULL;
 }
 
 /* A known module that is still at its place belongs to this generation too. */
-static void confirm(const struct pdn_module *seen, uint32_t generation)
+static void confirm(const struct pdn_module *seen)
 {
-	for (uint32_t i = 0; i < count; i++) {
-		struct pdn_module *module = &modules[i];
-
-		if (module->begin == seen->begin && module->end == seen->end &&
-		    module->device == seen->device && module->node == seen->node)
-			__atomic_store_n(&module->generation, generation, __ATOMIC_RELAXED);
-	}
+	for (uint32_t i = 0; i < count; i++)
+		if (modules[i].begin == seen->begin && modules[i].end == seen->end &&
+		    modules[i].device == seen->device && modules[i].node == seen->node)
+			__atomic_store_n(&modules[i].generation, seen->generation,
+					 __ATOMIC_RELAXED);
 }
 
 /* A file's mappings are adjacent lines; the first one maps the file from offset 0. */
 static bool continues(const struct pdn_module *module, const struct line *line)
 {
-	return module->end && line->offset && line->device == module->device &&
-	       line->node == module->node;
+	return module->end && line->offset && line->module.device == module->device &&
+	       line->module.node == module->node;
 }
 
-static void finish_module(const struct pdn_module *seen, struct pdn_module *found, uint64_t pc,
-			  uint32_t generation)
-{
-	if (!seen->end)
-		return;
-	confirm(seen, generation);
-	if (pc - seen->begin < seen->end - seen->begin)
-		*found = *seen;
-}
-
-static const struct pdn_module *search_maps(uint64_t pc, uint32_t generation)
+static const struct pdn_module *search_maps(uint64_t pc, uint32_t now)
 {
 	struct pdn_module seen = {0}, found = {0};
-	struct maps maps = {0};
-	struct line line;
+	struct maps maps = {.fd = pdn_sys_open("/proc/self/maps", O_RDONLY)};
+	struct line line = {.path = ""};
+	const struct pdn_module *known;
 
-	maps.fd = pdn_sys_open("/proc/self/maps", O_RDONLY);
-	if (maps.fd < 0)
-		return NULL;
-	while (next_line(&maps, &line)) {
-		if (!line.path[0])
+	path[0] = '\0';
+	for (bool more = maps.fd >= 0; more;) {
+		more = next_line(&maps, &line);
+		if (more && !line.path[0])
 			continue;
-		if (continues(&seen, &line)) {
-			seen.end = line.end;
-		} else {
-			finish_module(&seen, &found, pc, generation);
-			seen = (struct pdn_module){.begin = line.begin,
-						   .end = line.end,
-						   .device = line.device,
-						   .node = line.node,
-						   .generation = generation};
-		}
-		if (line.code && pc - line.begin < line.end - line.begin) {
+		if (more && contains(&line.module, pc) && line.code)
 			strncpy(path, line.path, MAX_PATH);
-			path[MAX_PATH] = '\0';
+		if (more && continues(&seen, &line)) {
+			seen.end = line.module.end;
+			continue;
 		}
+		confirm(&seen);
+		if (contains(&seen, pc))
+			found = seen;
+		seen = line.module;
+		seen.generation = now;
 	}
-	finish_module(&seen, &found, pc, generation);
 	pdn_sys(SYS_close, maps.fd);
-	if (find_known(pc, generation))
-		return find_known(pc, generation);
-	return found.end && path[0] ? add_module(&found) : NULL;
+	known = find_known(pc, now);
+	return known || !path[0] || !found.end ? known : add_module(&found);
 }
 
 /*
@@ -316,136 +292,104 @@ static bool become_owner(int32_t tid)
 	return false;
 }
 
-const struct pdn_module *pdn_module_find(uint64_t pc, uint32_t generation)
+const struct pdn_module *pdn_module_find(uint64_t pc)
 {
-	const struct pdn_module *module = find_known(pc, generation);
+	uint32_t now = pdn_modules_generation();
+	const struct pdn_module *module = find_known(pc, now);
 
 	if (module || !become_owner((int32_t)pdn_sys(SYS_gettid)))
 		return module;
-	path[0] = '\0';
-	module = find_known(pc, generation);
+	module = find_known(pc, now);
 	if (!module)
-		module = search_maps(pc, generation);
+		module = search_maps(pc, now);
 	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
 	return module;
 }
 
-/* Under `owner`: sets `path` to the path of the mapping that contains pc; "": there is none. */
-static void find_path(uint64_t pc)
+uint32_t pdn_modules_generation(void)
 {
-	struct maps maps = {0};
-	struct line line;
-
-	path[0] = '\0';
-	maps.fd = pdn_sys_open("/proc/self/maps", O_RDONLY);
-	if (maps.fd < 0)
-		return;
-	while (!path[0] && next_line(&maps, &line))
-		if (pc - line.begin < line.end - line.begin)
-			strncpy(path, line.path, MAX_PATH);
-	pdn_sys(SYS_close, maps.fd);
+	return __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
 }
+
+void pdn_modules_change(void)
+{
+	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- for messages ---------------------------------------------------------------------------- */
 
 bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 {
-	const struct pdn_module *module = pdn_module_find(pc, pdn_stacks_generation());
-	const char *slash;
+	const struct pdn_module *module = pdn_module_find(pc);
 
-	if (!module || !become_owner((int32_t)pdn_sys(SYS_gettid)))
+	if (!module)
 		return false;
-	find_path(pc);
-	slash = strrchr(path, '/');
-	strncpy(name, slash ? slash + 1 : path, capacity - 1);
-	name[capacity - 1] = '\0';
-	__atomic_store_n(&owner, 0, __ATOMIC_RELEASE);
+	snprintf(name, capacity, "%s", module->name);
 	*offset = pc - module->bias;
-	return name[0] != '\0';
+	return true;
 }
-
-/* ---- functions ------------------------------------------------------------------------------- */
-
-/* The dynamic symbols of a module, in memory. */
-struct symbols {
-	uint64_t at, end, strings;
-};
 
 /* The loader has made addresses of most values here, but not in every file: not in the vDSO. */
 static uint64_t address_of(const struct pdn_module *module, uint64_t value)
 {
-	return value >= module->begin && value < module->end ? value : value + module->bias;
+	return contains(module, value) ? value : value + module->bias;
 }
 
-static void read_dynamic(const struct pdn_module *module, uint64_t at, struct symbols *symbols)
+/* Where the dynamic symbols and their names lie. */
+static void find_symbols(const struct pdn_module *module, uint64_t *symbols, uint64_t *names)
 {
 	Elf64_Dyn entry;
 
-	for (; pdn_safe_read(&entry, at, sizeof(entry)) && entry.d_tag != DT_NULL;
+	for (uint64_t at = module->dynamic;
+	     at && pdn_safe_read(&entry, at, sizeof(entry)) && entry.d_tag != DT_NULL;
 	     at += sizeof(entry))
 		if (entry.d_tag == DT_SYMTAB)
-			symbols->at = address_of(module, entry.d_un.d_ptr);
+			*symbols = address_of(module, entry.d_un.d_ptr);
 		else if (entry.d_tag == DT_STRTAB)
-			symbols->strings = address_of(module, entry.d_un.d_ptr);
-	/* No header has their number: linkers put the strings behind them. */
-	symbols->end = symbols->strings;
+			*names = address_of(module, entry.d_un.d_ptr);
 }
 
-static void find_symbols(const struct pdn_module *module, struct symbols *symbols)
+/*
+ * The name of the exported function that contains an address in the file, and its begin. No header
+ * has the number of symbols: linkers put the names behind them.
+ */
+static bool find_function(const struct pdn_module *module, uint64_t address, char *name,
+			  size_t capacity, uint64_t *begin)
 {
-	Elf64_Ehdr header;
-	Elf64_Phdr part;
-
-	if (!pdn_safe_read(&header, module->begin, sizeof(header)))
-		return;
-	for (unsigned i = 0; i < header.e_phnum && i < 64; i++)
-		if (pdn_safe_read(&part, module->begin + header.e_phoff + i * sizeof(part),
-				  sizeof(part)) &&
-		    part.p_type == PT_DYNAMIC)
-			read_dynamic(module, module->bias + part.p_vaddr, symbols);
-}
-
-/* The exported function that contains an address in the file. */
-static bool find_function(const struct symbols *symbols, uint64_t address, Elf64_Sym *found)
-{
+	uint64_t at = 0, names = 0, n;
 	Elf64_Sym some[32];
-	uint64_t left = symbols->at && symbols->at < symbols->end
-				? (symbols->end - symbols->at) / sizeof(*some)
-				: 0;
 
-	for (uint64_t at = symbols->at, n; left; left -= n, at += n * sizeof(*some)) {
-		n = left < 32 ? left : 32;
+	find_symbols(module, &at, &names);
+	for (; at && at + sizeof(*some) <= names; at += n * sizeof(*some)) {
+		n = (names - at) / sizeof(*some) < 32 ? (names - at) / sizeof(*some) : 32;
 		if (!pdn_safe_read(some, at, n * sizeof(*some)))
 			return false;
-		for (uint64_t i = 0; i < n; i++)
+		for (uint64_t i = 0; i < n; i++) {
+			*begin = some[i].st_value;
 			if (ELF64_ST_TYPE(some[i].st_info) == STT_FUNC && some[i].st_shndx &&
-			    address - some[i].st_value < some[i].st_size) {
-				*found = some[i];
-				return true;
-			}
+			    address - *begin < some[i].st_size)
+				return pdn_safe_read(name, names + some[i].st_name, capacity) &&
+				       strnlen(name, capacity) < capacity;
+		}
 	}
 	return false;
 }
 
 bool pdn_module_text(uint64_t pc, char *text, size_t capacity)
 {
-	const struct pdn_module *module;
-	struct symbols symbols = {0};
-	char file[64], function[65] = "";
-	Elf64_Sym symbol;
-	uint64_t offset;
+	const struct pdn_module *module = pc ? pdn_module_find(pc) : NULL;
+	uint64_t offset, begin;
+	char function[64];
 
 	text[0] = '\0';
-	if (!pc || !pdn_module_name(pc, file, sizeof(file), &offset))
+	if (!module)
 		return false;
-	module = pdn_module_find(pc, pdn_stacks_generation());
-	if (module)
-		find_symbols(module, &symbols);
-	if (find_function(&symbols, offset - 1, &symbol) &&
-	    pdn_safe_read(function, symbols.strings + symbol.st_name, sizeof(function) - 1) &&
-	    strlen(function) < sizeof(function) - 1)
-		snprintf(text, capacity, "%s: %s+0x%llx", file, function,
-			 (unsigned long long)(offset - symbol.st_value));
+	offset = pc - module->bias;
+	if (find_function(module, offset - 1, function, sizeof(function), &begin))
+		snprintf(text, capacity, "%s: %s+0x%llx", module->name, function,
+			 (unsigned long long)(offset - begin));
 	else
-		snprintf(text, capacity, "%s+0x%llx", file, (unsigned long long)offset);
+		snprintf(text, capacity, "%s+0x%llx", module->name, (unsigned long long)offset);
 	return true;
 }
 

@@ -27,31 +27,46 @@ struct place {
 	uint64_t frame; /* as in the trace; IN_LIBPINDOWN: not shown; NOT_A_RETURN */
 	struct pdn_rule rule;
 };
+_Static_assert(sizeof(struct place) == 24, "three words");
 
 enum { PLACES = 1 << 14, STACKS = 1 << 16, NEAR = 8, PAGE = 4096 };
 enum { FEW = 8 }; /* frames of a stack where stacks are not wanted */
-enum { MAX_OWN_STACK = 1 << 20, MAX_FRAME = 1 << 20, MAX_FOREIGN = 1 << 18 };
+enum { MAX_OWN_STACK = 1 << 20, MAX_FOREIGN = 1 << 18 };
 #define BUSY	      1ull
 #define IN_LIBPINDOWN UINT64_MAX
-#define NOT_A_RETURN  (UINT64_MAX - 1)
+#define NOT_A_RETURN  (UINT64_MAX - 1) /* no frame is as large */
 #if defined(__x86_64__)
 #define ADDRESS_BITS 47
+#define IS_ARM	     false
 #else
+#define IS_ARM	     true
 #define ADDRESS_BITS 48 /* an address above them is only handed out on request */
 #endif
 #define STEPS (PDN_TRACE_MAX_FRAMES + 32) /* those of libpindown.so included */
 
 unsigned pdn_stacks_depth;
-
-static struct place *places;
-/* The hash of each written stack; its number is its place + 1. */
-static uint64_t *stacks;
-/*
- * Rises when code is unloaded. Relaxed where it is only compared; release where it rises, and
- * acquire before something new is looked up, which is then as of after the unloading.
- */
-static uint32_t generation;
 static bool unloaded; /* code was unloaded since the last loading */
+
+/* Address space, of which memory is used where something is written. */
+static struct tables {
+	struct place places[PLACES];
+	/* The hash of each written stack; its number is its place + 1. */
+	uint64_t stacks[STACKS];
+} * tables;
+
+/* Acquire and release: other threads see them all zero. */
+static bool have_tables(void)
+{
+	struct tables *none = NULL, *all;
+
+	if (__atomic_load_n(&tables, __ATOMIC_ACQUIRE))
+		return true;
+	all = pdn_map(sizeof(*all), PROT_READ | PROT_WRITE);
+	if (all && !__atomic_compare_exchange_n(&tables, &none, all, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_ACQUIRE))
+		pdn_unreserve(all, sizeof(*all));
+	return all || none;
+}
 
 /* ---- what is known about an address --------------------------------------------------------- */
 
@@ -81,7 +96,7 @@ static bool follows_a_call(uint64_t pc)
 #endif
 }
 
-static void examine_address(uint64_t pc, uint32_t now, struct place *place)
+static void examine_address(uint64_t pc, struct place *place)
 {
 	const struct pdn_module *module;
 
@@ -89,88 +104,68 @@ static void examine_address(uint64_t pc, uint32_t now, struct place *place)
 	place->frame = NOT_A_RETURN;
 	if (!follows_a_call(pc))
 		return;
-	module = pdn_module_find(pc, now);
+	module = pdn_module_find(pc);
 	place->frame = pc;
 	if (!module)
 		return;
 	/* pc - 1 is in the call instruction: the next one may belong to another function. */
 	if (module->index)
 		place->rule = pdn_unwind_rule(module->index, module->index_bytes, pc - 1);
-	place->frame = (uint64_t)module->number << PDN_FRAME_OFFSET_BITS | (pc - module->bias);
-	if (module->in_libpindown)
+	if (strncmp(module->name, "libpindown.so", 13) == 0)
 		place->frame = IN_LIBPINDOWN;
-	else if ((pc - module->bias) >> PDN_FRAME_OFFSET_BITS)
-		place->frame = pc;
+	else if (!((pc - module->bias) >> PDN_FRAME_OFFSET_BITS))
+		place->frame =
+			(uint64_t)module->number << PDN_FRAME_OFFSET_BITS | (pc - module->bias);
 }
 
-static uint64_t mix(uint64_t value)
+static uint64_t current_epoch(void)
 {
-	return value * 0x9e3779b97f4a7c15ull;
+	return pdn_modules_generation() & ((1u << (64 - ADDRESS_BITS)) - 1);
 }
 
-static bool is_stale(uint64_t key, uint32_t now)
+static inline struct place *slot_at(uint64_t key, unsigned i)
 {
-	return key != BUSY && key >> ADDRESS_BITS != (now & ((1u << (64 - ADDRESS_BITS)) - 1));
+	return &tables->places[((key * 0x9e3779b97f4a7c15ull >> 50) + i) % PLACES];
 }
 
-static void store_place(uint64_t key, uint32_t now, const struct place *place)
+static void store_place(uint64_t key, const struct place *place)
 {
-	uint32_t home = (uint32_t)(mix(key) >> 50);
-
 	for (unsigned i = 0; i < NEAR; i++) {
-		struct place *slot = &places[(home + i) & (PLACES - 1)];
+		struct place *slot = slot_at(key, i);
 		/* Relaxed: a first look; the exchange decides. */
 		uint64_t old = __atomic_load_n(&slot->key, __ATOMIC_RELAXED);
 
 		if (old == key)
 			return;
-		if ((old && !is_stale(old, now)) ||
+		if (old == BUSY || (old && old >> ADDRESS_BITS == key >> ADDRESS_BITS) ||
 		    !__atomic_compare_exchange_n(&slot->key, &old, BUSY, false, __ATOMIC_ACQ_REL,
 						 __ATOMIC_RELAXED))
-			continue;
+			continue; /* only what is stale is replaced */
 		/* A reader sees these stores after BUSY, and the key after all of them ... */
 		__atomic_store_n(&slot->frame, place->frame, __ATOMIC_RELEASE);
-		__atomic_store_n(&slot->rule.step, place->rule.step, __ATOMIC_RELEASE);
-		__atomic_store_n(&slot->rule.cfa, place->rule.cfa, __ATOMIC_RELEASE);
-		__atomic_store_n(&slot->rule.saved, place->rule.saved, __ATOMIC_RELEASE);
-#if defined(__aarch64__)
-		__atomic_store_n(&slot->rule.returns, place->rule.returns, __ATOMIC_RELEASE);
-#endif
+		__atomic_store(&slot->rule, &place->rule, __ATOMIC_RELEASE);
 		__atomic_store_n(&slot->key, key, __ATOMIC_RELEASE);
 		return;
 	}
 }
 
-static __attribute__((noinline)) void look_up_slow(uint64_t pc, uint64_t key, struct place *place)
+static void look_up(uint64_t pc, struct place *place)
 {
-	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
-
-	examine_address(pc, now, place);
-	store_place(key, now, place);
-}
-
-static inline void look_up(uint64_t pc, uint64_t epoch, struct place *place)
-{
-	uint64_t key = pc | epoch << ADDRESS_BITS;
-	uint32_t home = (uint32_t)(mix(key) >> 50);
+	uint64_t key = pc | current_epoch() << ADDRESS_BITS;
 
 	for (unsigned i = 0; i < NEAR; i++) {
-		struct place *slot = &places[(home + i) & (PLACES - 1)];
+		struct place *slot = slot_at(key, i);
 
 		if (__atomic_load_n(&slot->key, __ATOMIC_ACQUIRE) != key)
 			continue;
 		place->frame = __atomic_load_n(&slot->frame, __ATOMIC_ACQUIRE);
-		place->rule.step = __atomic_load_n(&slot->rule.step, __ATOMIC_ACQUIRE);
-		place->rule.cfa = __atomic_load_n(&slot->rule.cfa, __ATOMIC_ACQUIRE);
-		place->rule.saved = __atomic_load_n(&slot->rule.saved, __ATOMIC_ACQUIRE);
-#if defined(__aarch64__)
-		place->rule.returns = __atomic_load_n(&slot->rule.returns, __ATOMIC_ACQUIRE);
-#endif
+		__atomic_load(&slot->rule, &place->rule, __ATOMIC_ACQUIRE);
 		/* ... and loads the key again after them: if it is the same, they belong to it. */
 		if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key)
 			return;
 	}
-	look_up_slow(pc, key, place);
+	examine_address(pc, place);
+	store_place(key, place);
 }
 
 /* ---- the readable part of the stack --------------------------------------------------------- */
@@ -214,24 +209,15 @@ static bool check_own_stack(struct pdn_thread *self, uint64_t at)
 	return false;
 }
 
-static __attribute__((noinline)) struct bounds bounds_slow(struct pdn_thread *self, uint64_t at)
+/* Anywhere else it is a stack of a coroutine or a signal handler, of which nothing is known yet. */
+static struct bounds bounds_at(struct pdn_thread *self, uint64_t at)
 {
-	if (check_own_stack(self, at))
+	if ((at >= self->stack_low && at < self->stack_high) || check_own_stack(self, at))
 		return (struct bounds){at, self->stack_high, false};
-	/* A stack of a coroutine or a signal handler. */
-	if (!pdn_is_readable(at))
-		return (struct bounds){at, at, false};
-	return (struct bounds){at, (at & ~(uint64_t)(PAGE - 1)) + PAGE, true};
+	return (struct bounds){at, at & ~(uint64_t)(PAGE - 1), true};
 }
 
-static inline struct bounds bounds_at(struct pdn_thread *self, uint64_t at)
-{
-	if (__builtin_expect(at >= self->stack_low && at < self->stack_high, 1))
-		return (struct bounds){at, self->stack_high, false};
-	return bounds_slow(self, at);
-}
-
-static __attribute__((noinline)) bool widen(struct bounds *bounds, uint64_t at)
+static bool widen(struct bounds *bounds, uint64_t at)
 {
 	if (!bounds->foreign || at - bounds->low > MAX_FOREIGN)
 		return false;
@@ -248,7 +234,7 @@ static inline bool is_within(struct bounds *bounds, uint64_t at)
 {
 	if (at < bounds->low || at % 8 || at > UINT64_MAX - 8)
 		return false;
-	return __builtin_expect(at + 8 <= bounds->high, 1) || widen(bounds, at);
+	return at + 8 <= bounds->high || widen(bounds, at);
 }
 
 static inline UNCHECKED uint64_t word_at(uint64_t at)
@@ -260,43 +246,39 @@ static inline UNCHECKED uint64_t word_at(uint64_t at)
 
 struct frame {
 	uint64_t pc, stack, pointer;
-#if defined(__aarch64__)
 	bool below; /* `stack` is not the stack pointer, which is somewhere above it */
-#endif
 };
 
-#if defined(__aarch64__)
-
 /*
- * A frame pointer points to a pair: the caller's frame pointer, and the return address. The pair
- * may lie anywhere in the frame.
+ * A frame pointer points to a pair: the caller's frame pointer, and the return address. On arm64
+ * the pair may lie anywhere in the frame.
  */
-static inline UNCHECKED bool step_by_pointer(struct frame *frame, struct bounds *bounds)
+static inline bool step_by_pointer(struct frame *frame, struct bounds *bounds)
 {
 	uint64_t pair = frame->pointer;
 
-	if (pair < frame->stack || pair - frame->stack > MAX_FRAME || !is_within(bounds, pair) ||
-	    !is_within(bounds, pair + 8))
+	if (pair < frame->stack || pair - frame->stack > PDN_MAX_FRAME ||
+	    !is_within(bounds, pair) || !is_within(bounds, pair + 8))
 		return false;
 	frame->pointer = word_at(pair);
 	frame->pc = word_at(pair + 8);
 	frame->stack = pair + 16;
-	frame->below = true;
+	frame->below = IS_ARM;
 	return true;
 }
 
-static inline UNCHECKED bool step_by_rule(struct frame *frame, const struct pdn_rule *rule,
-					  struct bounds *bounds)
+static inline bool step_by_rule(struct frame *frame, const struct pdn_rule *rule,
+				struct bounds *bounds)
 {
 	uint64_t cfa = rule->step == PDN_STEP_STACK ? frame->stack : frame->pointer;
 	uint64_t returns, saved;
 
-	cfa += (uint64_t)(int64_t)rule->cfa;
-	returns = cfa + (uint64_t)(int64_t)rule->returns * 8;
-	saved = cfa + (uint64_t)(int64_t)rule->saved * 8;
+	cfa += (uint64_t)rule->cfa;
+	returns = cfa + (uint64_t)rule->returns * 8;
+	saved = cfa + (uint64_t)rule->saved * 8;
 	/* Callers' frames are at higher addresses. */
-	if (cfa <= frame->stack || cfa - frame->stack > MAX_FRAME || !is_within(bounds, returns) ||
-	    (rule->saved && !is_within(bounds, saved)))
+	if (cfa <= frame->stack || cfa - frame->stack > PDN_MAX_FRAME ||
+	    !is_within(bounds, returns) || (rule->saved && !is_within(bounds, saved)))
 		return false;
 	if (rule->saved)
 		frame->pointer = word_at(saved);
@@ -314,45 +296,10 @@ static inline bool step(struct frame *frame, const struct pdn_rule *rule, struct
 	if (rule->step == PDN_STEP_END ||
 	    !(by_pointer ? step_by_pointer(frame, bounds) : step_by_rule(frame, rule, bounds)))
 		return false;
-	frame->pc &= (1ull << ADDRESS_BITS) - 1; /* without its signature */
-	return frame->pc > PAGE;
-}
-
-#else
-
-static inline UNCHECKED bool step(struct frame *frame, const struct pdn_rule *rule,
-				  struct bounds *bounds)
-{
-	uint64_t cfa, pointer = frame->pointer;
-
-	if (rule->step == PDN_STEP_STACK)
-		cfa = frame->stack + (uint64_t)(int64_t)rule->cfa;
-	else if (rule->step == PDN_STEP_FRAME)
-		cfa = pointer + (uint64_t)(int64_t)rule->cfa;
-	else if (rule->step == PDN_STEP_POINTER)
-		cfa = pointer + 16;
-	else
-		return false;
-	/* Callers' frames are at higher addresses. */
-	if (cfa <= frame->stack || cfa - frame->stack > MAX_FRAME || !is_within(bounds, cfa - 8))
-		return false;
-	if (rule->step == PDN_STEP_POINTER) {
-		if (!is_within(bounds, pointer))
-			return false;
-		frame->pointer = word_at(pointer);
-	} else if (rule->saved) {
-		uint64_t at = cfa + (uint64_t)(int64_t)rule->saved * 8;
-
-		if (!is_within(bounds, at))
-			return false;
-		frame->pointer = word_at(at);
-	}
-	frame->pc = word_at(cfa - 8);
-	frame->stack = cfa;
+	if (IS_ARM)
+		frame->pc &= (1ull << ADDRESS_BITS) - 1; /* without its signature */
 	return frame->pc > PAGE && frame->pc >> ADDRESS_BITS == 0;
 }
-
-#endif
 
 /* The caller of the function whose frame begins with these words, which are its frame pointer's. */
 static inline __attribute__((always_inline)) UNCHECKED struct frame caller_of(const uint64_t *own)
@@ -371,43 +318,44 @@ static inline __attribute__((always_inline)) UNCHECKED struct frame caller_of(co
 	return frame;
 }
 
-static inline uint64_t hash_of(uint64_t hash, uint64_t frame)
+/*
+ * Stores the stack from this frame on: frames, or with `plain` return addresses. Keeps errno:
+ * getauxval() may set it.
+ */
+static unsigned walk(struct pdn_thread *self, struct frame frame, uint64_t *to, unsigned max,
+		     bool plain)
 {
-	hash = (hash ^ frame) * 0xff51afd7ed558ccdull;
-	return hash ^ hash >> 32;
-}
+	struct bounds bounds;
+	struct place place;
+	unsigned count = 0;
+	int error = errno;
 
-static inline uint64_t current_epoch(void)
-{
-	return __atomic_load_n(&generation, __ATOMIC_RELAXED) & ((1u << (64 - ADDRESS_BITS)) - 1);
-}
-
-static inline unsigned walk(struct frame *frame, struct bounds *bounds, uint64_t *frames,
-			    uint64_t *hash)
-{
-	uint64_t epoch = current_epoch();
-	unsigned count = 0, max = pdn_stacks_depth ? pdn_stacks_depth : FEW;
-
+	bounds = bounds_at(self, frame.stack);
 	for (unsigned i = 0; i < STEPS && count < max; i++) {
-		struct place place;
-
-		look_up(frame->pc, epoch, &place);
+		look_up(frame.pc, &place);
 		if (place.frame == NOT_A_RETURN)
 			break;
-		if (place.frame != IN_LIBPINDOWN) {
-			frames[count++] = place.frame;
-			*hash = hash_of(*hash, place.frame);
-		}
-		if (!step(frame, &place.rule, bounds))
+		if (place.frame != IN_LIBPINDOWN)
+			to[count++] = plain ? frame.pc : place.frame;
+		if (!step(&frame, &place.rule, &bounds))
 			break;
 	}
+	errno = error;
 	return count;
+}
+
+/* The walk begins at this function's own frame, so it must not be inlined. */
+__attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, unsigned max)
+{
+	struct frame frame = caller_of(__builtin_frame_address(0));
+	struct pdn_thread *self = pdn_self();
+
+	return self && have_tables() ? walk(self, frame, pcs, max, true) : 0;
 }
 
 /* ---- the table of stacks -------------------------------------------------------------------- */
 
-static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64_t *frames,
-						    unsigned count)
+static uint32_t add_stack(uint32_t place, const uint64_t *frames, unsigned count)
 {
 	uint64_t words[1 + PDN_TRACE_MAX_FRAMES];
 
@@ -418,110 +366,52 @@ static __attribute__((noinline)) uint32_t add_stack(uint32_t place, const uint64
 }
 
 /* Relaxed: the hash is all there is; the thread that has put it there writes the stack. */
-static inline uint32_t number_of(uint64_t hash, const uint64_t *frames, unsigned count)
+static uint32_t number_of(const uint64_t *frames, unsigned count)
 {
-	uint32_t home = (uint32_t)(hash >> 48);
+	uint64_t hash = 0;
 
+	for (unsigned i = 0; i < count; i++) {
+		hash = (hash ^ frames[i]) * 0xff51afd7ed558ccdull;
+		hash ^= hash >> 32;
+	}
 	hash += !hash;
-	for (unsigned i = 0; i < 64; i++) {
-		uint32_t place = (home + i) & (STACKS - 1);
-		uint64_t there = __atomic_load_n(&stacks[place], __ATOMIC_RELAXED);
+	for (unsigned i = 0; count && i < 64; i++) {
+		uint32_t place = ((uint32_t)(hash >> 48) + i) % STACKS;
+		uint64_t there = __atomic_load_n(&tables->stacks[place], __ATOMIC_RELAXED);
 
-		if (there == hash)
-			return place + 1;
-		if (there)
-			continue;
-		if (__atomic_compare_exchange_n(&stacks[place], &there, hash, false,
+		if (!there &&
+		    __atomic_compare_exchange_n(&tables->stacks[place], &there, hash, false,
 						__ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			return add_stack(place, frames, count);
 		if (there == hash)
-			return place + 1; /* another thread has added it, and writes it */
+			return place + 1; /* another thread may still be writing it */
 	}
 	return 0; /* the table is nearly full */
 }
 
-/* The walk begins at this function's own frame, so it must not be inlined. */
-__attribute__((noinline)) UNCHECKED uint32_t pdn_stack_take(struct pdn_thread *self)
+/* It must not be inlined, either. */
+__attribute__((noinline)) UNCHECKED uint32_t pdn_trace_stack(bool few)
 {
-	const uint64_t *own = __builtin_frame_address(0);
-	struct frame frame = caller_of(own);
-	uint64_t frames[PDN_TRACE_MAX_FRAMES], hash = 0;
-	struct bounds bounds;
-	int error = errno;
-	uint32_t number = 0;
-	unsigned count;
-
-	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
-	count = walk(&frame, &bounds, frames, &hash);
-	if (count)
-		number = number_of(hash, frames, count);
-	errno = error;
-	return number;
-}
-
-/* ---- for lines on standard error ------------------------------------------------------------ */
-
-uint32_t pdn_stacks_generation(void)
-{
-	return __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
-}
-
-/* Makes a table unless there is one. Acquire and release: other threads see it all zero. */
-static bool have_table(void **table, size_t bytes)
-{
-	void *none = NULL, *all;
-
-	if (__atomic_load_n(table, __ATOMIC_ACQUIRE))
-		return true;
-	all = pdn_map(bytes, PROT_READ | PROT_WRITE);
-	if (all && !__atomic_compare_exchange_n(table, &none, all, false, __ATOMIC_ACQ_REL,
-						__ATOMIC_ACQUIRE))
-		pdn_unreserve(all, bytes);
-	return all || none;
-}
-
-__attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, unsigned max)
-{
-	const uint64_t *own = __builtin_frame_address(0);
-	struct frame frame = caller_of(own);
+	struct frame frame = caller_of(__builtin_frame_address(0));
 	struct pdn_thread *self = pdn_self();
-	struct bounds bounds;
-	int error = errno;
-	unsigned count = 0;
+	uint64_t frames[PDN_TRACE_MAX_FRAMES];
+	unsigned max = pdn_stacks_depth ? pdn_stacks_depth : few ? FEW : 0;
 
-	if (!self || !have_table((void **)&places, PLACES * sizeof(*places)))
+	if (!self || !max || !have_tables())
 		return 0;
-	bounds = bounds_at(self, (uint64_t)(uintptr_t)own);
-	for (unsigned i = 0; i < STEPS && count < max; i++) {
-		struct place place;
-
-		look_up(frame.pc, current_epoch(), &place);
-		if (place.frame == NOT_A_RETURN)
-			break;
-		if (place.frame != IN_LIBPINDOWN)
-			pcs[count++] = frame.pc;
-		if (!step(&frame, &place.rule, &bounds))
-			break;
-	}
-	errno = error;
-	return count;
+	return number_of(frames, walk(self, frame, frames, max, false));
 }
 
 /* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
 
 static uint32_t stack_of_one(uint64_t caller)
 {
-	uint32_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE), number = 0;
 	struct place place;
-	int error = errno;
 
-	if (have_table((void **)&stacks, STACKS * sizeof(*stacks))) {
-		examine_address(caller, now, &place);
-		if (place.frame != NOT_A_RETURN && place.frame != IN_LIBPINDOWN)
-			number = number_of(hash_of(0, place.frame), &place.frame, 1);
-	}
-	errno = error;
-	return number;
+	if (!have_tables())
+		return 0;
+	look_up(caller, &place);
+	return number_of(&place.frame, place.frame < NOT_A_RETURN);
 }
 
 uint32_t pdn_trace_caller(const void *caller)
@@ -545,62 +435,33 @@ uint32_t pdn_trace_origin(uint64_t number_or_address)
 	return stack_of_one(number_or_address);
 }
 
-uint32_t pdn_trace_stack(bool few)
-{
-	struct pdn_thread *self = pdn_self();
-
-	if (!self || !(pdn_stacks_depth || few) ||
-	    !have_table((void **)&places, PLACES * sizeof(*places)) ||
-	    !have_table((void **)&stacks, STACKS * sizeof(*stacks)))
-		return 0;
-	return pdn_stack_take(self);
-}
-
 /* ---- begin, unloading, fork ----------------------------------------------------------------- */
 
-bool pdn_stacks_begin(unsigned depth)
+void pdn_stacks_begin(unsigned depth)
 {
-	if (!places)
-		places = pdn_map(PLACES * sizeof(*places), PROT_READ | PROT_WRITE);
-	if (!stacks)
-		stacks = pdn_map(STACKS * sizeof(*stacks), PROT_READ | PROT_WRITE);
-	if (!places || !stacks)
-		return false;
-	pdn_stacks_depth = depth < PDN_TRACE_MAX_FRAMES ? depth : PDN_TRACE_MAX_FRAMES;
-	return true;
+	if (have_tables())
+		pdn_stacks_depth = depth < PDN_TRACE_MAX_FRAMES ? depth : PDN_TRACE_MAX_FRAMES;
 }
 
-/*
- * Has any code been looked at? A line on standard error needs no table of stacks. Relaxed: only
- * asks whether there is a table, which is not read.
- */
-static bool any_table(void)
-{
-	return __atomic_load_n(&places, __ATOMIC_RELAXED) ||
-	       __atomic_load_n(&stacks, __ATOMIC_RELAXED);
-}
-
+/* Relaxed: only asks whether any code has been looked at. */
 void pdn_stacks_unloading(void)
 {
-	if (!any_table())
+	if (!__atomic_load_n(&tables, __ATOMIC_RELAXED))
 		return;
 	__atomic_store_n(&unloaded, true, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
+	pdn_modules_change();
 }
 
 /* Loading alone, without an unloading before it, makes nothing stale. */
 void pdn_stacks_loading(void)
 {
-	if (any_table() && __atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
-		__atomic_fetch_add(&generation, 1, __ATOMIC_RELEASE);
+	if (__atomic_exchange_n(&unloaded, false, __ATOMIC_RELAXED))
+		pdn_modules_change();
 }
 
 void pdn_stacks_fork_child(void)
 {
-	/* All zero again. */
-	if (places)
-		pdn_advise(places, PLACES * sizeof(*places), MADV_DONTNEED);
-	if (stacks)
-		pdn_advise(stacks, STACKS * sizeof(*stacks), MADV_DONTNEED);
+	if (tables)
+		pdn_advise(tables, sizeof(*tables), MADV_DONTNEED); /* all zero again */
 	pdn_modules_fork_child();
 }

@@ -18,23 +18,17 @@
 
 struct pdn_thread;
 
-/* Before the first stack: sets the most return addresses of one. False: no memory. */
-bool pdn_stacks_begin(unsigned depth);
+/* Before the first stack: sets the most return addresses of one, if there is memory. */
+void pdn_stacks_begin(unsigned depth);
 
 /* The most return addresses of a stack; 0: stacks are not wanted. */
 extern unsigned pdn_stacks_depth;
-
-/* The number of the caller's stack, which is written first if it is new; 0: none. Keeps errno. */
-uint32_t pdn_stack_take(struct pdn_thread *self);
 
 /*
  * Stores the return addresses of the caller's stack, innermost first and without those in
  * libpindown.so. Returns their number. Works without a trace too. Takes some microseconds.
  */
 unsigned pdn_stack_callers(uint64_t *pcs, unsigned max);
-
-/* Rises when code is unloaded. */
-uint32_t pdn_stacks_generation(void);
 
 void pdn_stacks_fork_child(void);
 

@@ -7,15 +7,15 @@
 
 #include "cache/base/safe_read.h"
 
-#if defined(__x86_64__) || defined(__aarch64__)
-
 /* Registers by their numbers in DWARF. */
 #if defined(__x86_64__)
 enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16 };
+enum { RETURNS_AT = -8 }; /* from the CFA, always */
 #else
 enum { FRAME_POINTER = 29, STACK_POINTER = 31, RETURN_ADDRESS = 30 };
+enum { RETURNS_AT = 0 }; /* anywhere in the frame */
 #endif
-enum { MAX_INSTRUCTIONS = 20000, MAX_REMEMBERED = 8 };
+enum { MAX_ENTRY = 1 << 16, MAX_REMEMBERED = 8 }; /* bytes; states */
 
 /* ---- reading through a buffer --------------------------------------------------------------- */
 
@@ -27,29 +27,19 @@ struct cursor {
 	unsigned char buffer[256];
 };
 
-static void fill(struct cursor *cursor)
+static uint8_t byte(struct cursor *cursor)
 {
 	uint64_t left = cursor->end - cursor->at;
 
-	cursor->begin = cursor->at;
-	cursor->held = left < sizeof(cursor->buffer) ? (unsigned)left : sizeof(cursor->buffer);
-	if (!cursor->held || !pdn_safe_read(cursor->buffer, cursor->at, cursor->held)) {
-		cursor->held = 0;
+	if (cursor->at >= cursor->end) {
 		cursor->bad = true;
+	} else if (!cursor->bad && cursor->at - cursor->begin >= cursor->held) {
+		cursor->begin = cursor->at;
+		cursor->held =
+			left < sizeof(cursor->buffer) ? (unsigned)left : sizeof(cursor->buffer);
+		cursor->bad = !pdn_safe_read(cursor->buffer, cursor->at, cursor->held);
 	}
-}
-
-static uint8_t byte(struct cursor *cursor)
-{
-	if (cursor->at >= cursor->end)
-		cursor->bad = true;
-	if (cursor->bad)
-		return 0;
-	if (cursor->at < cursor->begin || cursor->at >= cursor->begin + cursor->held)
-		fill(cursor);
-	if (cursor->bad)
-		return 0;
-	return cursor->buffer[cursor->at++ - cursor->begin];
+	return cursor->bad ? 0 : cursor->buffer[cursor->at++ - cursor->begin];
 }
 
 static uint64_t number(struct cursor *cursor, unsigned bytes)
@@ -61,38 +51,22 @@ static uint64_t number(struct cursor *cursor, unsigned bytes)
 	return value;
 }
 
-static uint64_t uleb(struct cursor *cursor)
-{
-	uint64_t value = 0;
-
-	for (unsigned shift = 0; !cursor->bad; shift += 7) {
-		uint8_t next = byte(cursor);
-
-		if (shift < 64)
-			value |= (uint64_t)(next & 0x7f) << shift;
-		if (!(next & 0x80))
-			break;
-	}
-	return value;
-}
-
-static int64_t sleb(struct cursor *cursor)
+/* A number in LEB128. */
+static uint64_t leb(struct cursor *cursor, bool is_signed)
 {
 	uint64_t value = 0;
 	unsigned shift = 0;
-	uint8_t next = 0;
+	uint8_t next;
 
-	while (!cursor->bad) {
-		next = byte(cursor);
+	do {
+		next = byte(cursor); /* 0, which is the end, if the cursor is bad */
 		if (shift < 64)
 			value |= (uint64_t)(next & 0x7f) << shift;
 		shift += 7;
-		if (!(next & 0x80))
-			break;
-	}
-	if (shift < 64 && next & 0x40)
+	} while (next & 0x80);
+	if (is_signed && shift < 64 && next & 0x40)
 		value |= ~0ull << shift;
-	return (int64_t)value;
+	return value;
 }
 
 static void skip(struct cursor *cursor, uint64_t bytes)
@@ -141,6 +115,7 @@ static uint64_t find_entry(uint64_t index, uint64_t bytes, uint64_t pc)
 	} head;
 	int32_t pair[2];
 	uint32_t low = 0, high;
+	uint64_t entry = 0;
 
 	if (bytes < sizeof(head) || !pdn_safe_read(&head, index, sizeof(head)))
 		return 0;
@@ -149,23 +124,22 @@ static uint64_t find_entry(uint64_t index, uint64_t bytes, uint64_t pc)
 	    head.count_encoding != 0x03 || head.table_encoding != 0x3b)
 		return 0;
 	high = head.count;
-	if (!high || high > (bytes - sizeof(head)) / sizeof(pair))
+	if (high > (bytes - sizeof(head)) / sizeof(pair))
 		return 0;
-	while (high - low > 1) {
+	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
 		if (!pdn_safe_read(pair, index + sizeof(head) + middle * sizeof(pair),
 				   sizeof(pair)))
 			return 0;
-		if (index + (uint64_t)(int64_t)pair[0] <= pc)
-			low = middle;
-		else
+		if (index + (uint64_t)(int64_t)pair[0] <= pc) {
+			entry = index + (uint64_t)(int64_t)pair[1];
+			low = middle + 1;
+		} else {
 			high = middle;
+		}
 	}
-	if (!pdn_safe_read(pair, index + sizeof(head) + low * sizeof(pair), sizeof(pair)) ||
-	    index + (uint64_t)(int64_t)pair[0] > pc)
-		return 0;
-	return index + (uint64_t)(int64_t)pair[1];
+	return entry;
 }
 
 /* An entry of .eh_frame begins with its length. False: it is none that can be read. */
@@ -176,15 +150,15 @@ static bool open_entry(struct cursor *cursor, uint64_t at)
 	*cursor = (struct cursor){.at = at, .end = at + 4};
 	length = (uint32_t)number(cursor, 4);
 	cursor->end = cursor->at + length;
-	return !cursor->bad && length && length < 1u << 24;
+	return !cursor->bad && length && length < MAX_ENTRY;
 }
 
 /* A CIE: what the entries of several functions have in common. */
 struct common {
 	uint64_t code_unit;
-	int64_t data_unit;
-	unsigned encoding; /* of addresses */
-	bool has_length;   /* of the augmentation */
+	uint64_t data_unit; /* negative: it is multiplied modulo 2^64 */
+	unsigned encoding;  /* of addresses */
+	bool has_length;    /* of the augmentation */
 	struct cursor program;
 };
 
@@ -197,7 +171,7 @@ static bool read_augmentation(struct common *common, struct cursor *cursor, cons
 	if (letters[0] != 'z')
 		return false;
 	common->has_length = true;
-	length = uleb(cursor);
+	length = leb(cursor, false);
 	end = cursor->at + length;
 	for (letters++; *letters; letters++) {
 		if (*letters == 'R')
@@ -236,9 +210,9 @@ static bool read_common(struct common *common, uint64_t at)
 		letters[used++] = letter;
 	if (version == 4)
 		skip(cursor, 2);
-	common->code_unit = uleb(cursor);
-	common->data_unit = sleb(cursor);
-	return_register = version == 1 ? byte(cursor) : uleb(cursor);
+	common->code_unit = leb(cursor, false);
+	common->data_unit = leb(cursor, true);
+	return_register = version == 1 ? byte(cursor) : leb(cursor, false);
 	if (cursor->bad || (version != 1 && version != 3 && version != 4) ||
 	    return_register != RETURN_ADDRESS)
 		return false;
@@ -247,14 +221,16 @@ static bool read_common(struct common *common, uint64_t at)
 
 /* ---- running the entry's program ------------------------------------------------------------ */
 
-enum where { UNCHANGED, SAVED, ELSEWHERE, UNDEFINED };
+enum { POINTER, RETURN, OTHERS, REGISTERS };
 
 struct state {
 	uint64_t base; /* the CFA is this register ... */
 	int64_t offset;
 	bool computed; /* ... or needs an expression */
-	enum where frame_pointer, return_address;
-	int64_t frame_at, return_at; /* where they are saved, as offsets from the CFA */
+	struct {
+		char how;   /* as in the table below; 0: unchanged */
+		int64_t at; /* where it is saved, as an offset from the CFA */
+	} of[REGISTERS];
 };
 
 struct machine {
@@ -265,201 +241,140 @@ struct machine {
 	bool bad;
 };
 
-static void saved_at(struct state *state, uint64_t which, enum where where, int64_t at)
-{
-	if (which == FRAME_POINTER) {
-		state->frame_pointer = where;
-		state->frame_at = at;
-	} else if (which == RETURN_ADDRESS) {
-		state->return_address = where;
-		state->return_at = at;
-	}
-}
-
-static void restore(struct machine *machine, uint64_t which)
-{
-	const struct state *first = &machine->first;
-
-	if (which == FRAME_POINTER)
-		saved_at(&machine->now, which, first->frame_pointer, first->frame_at);
-	else if (which == RETURN_ADDRESS)
-		saved_at(&machine->now, which, first->return_address, first->return_at);
-}
-
-static void run_saving(struct machine *machine, struct cursor *cursor, unsigned code)
-{
-	int64_t unit = machine->common->data_unit;
-	struct state *now = &machine->now;
-	uint64_t which;
-
-	switch (code) {
-	case 0x05: /* offset_extended */
-		which = uleb(cursor);
-		saved_at(now, which, SAVED, (int64_t)uleb(cursor) * unit);
-		break;
-	case 0x11: /* offset_extended_sf */
-		which = uleb(cursor);
-		saved_at(now, which, SAVED, sleb(cursor) * unit);
-		break;
-	case 0x06: /* restore_extended */
-		restore(machine, uleb(cursor));
-		break;
-	case 0x07: /* undefined */
-		saved_at(now, uleb(cursor), UNDEFINED, 0);
-		break;
-	case 0x08: /* same_value */
-		saved_at(now, uleb(cursor), UNCHANGED, 0);
-		break;
-	case 0x09: /* register */
-	case 0x14: /* val_offset */
-		which = uleb(cursor);
-		uleb(cursor);
-		saved_at(now, which, ELSEWHERE, 0);
-		break;
-	case 0x15: /* val_offset_sf */
-		which = uleb(cursor);
-		sleb(cursor);
-		saved_at(now, which, ELSEWHERE, 0);
-		break;
-	case 0x10: /* expression */
-	case 0x16: /* val_expression */
-		which = uleb(cursor);
-		skip(cursor, uleb(cursor));
-		saved_at(now, which, ELSEWHERE, 0);
-		break;
-	default:
-		machine->bad = true;
-	}
-}
-
-static void run_extended(struct machine *machine, struct cursor *cursor, unsigned code)
-{
-	uint64_t unit = machine->common->code_unit;
-	struct state *now = &machine->now;
-
-	switch (code) {
-	case 0x00: /* nop */
+/*
+ * The instructions, by their codes; the last ones have an operand in their lower 6 bits. What each
+ * does: + advances; the register s: is saved at, =: is unchanged, x: has no value, e: is elsewhere,
+ * r: is as at first; [ and ]: the state is remembered, and restored; d, b, o: the CFA has a register
+ * and an offset, or the one or the other alone; c: it is computed; n: nothing that matters here.
+ * Then the operands: l, L: the lower bits, and in code units; u: a number; U, S: one, and a signed
+ * one, in data units; 1, 2, 4: one of so many bytes, in code units; B: a block of bytes.
+ */
+static const char instructions[64 + 4][4] = {
+	[0x00] = "n",	 [0x02] = "+1",	 [0x03] = "+2",	 [0x04] = "+4",	  [0x05] = "suU",
+	[0x06] = "ru",	 [0x07] = "xu",	 [0x08] = "=u",	 [0x09] = "euu",  [0x0a] = "[",
+	[0x0b] = "]",	 [0x0c] = "duu", [0x0d] = "bu",	 [0x0e] = "ou",	  [0x0f] = "cB",
+	[0x10] = "euB",	 [0x11] = "suS", [0x12] = "duS", [0x13] = "oS",	  [0x14] = "euU",
+	[0x15] = "euS",	 [0x16] = "euB", [0x2e] = "nu",	 [64 + 1] = "+L", [64 + 2] = "slU",
+	[64 + 3] = "rl",
 #if defined(__aarch64__)
-	case 0x2d: /* negate_ra_state: the return address has a signature, which is cut off */
+	[0x2d] = "n", /* the return address has a signature, which is cut off */
 #endif
+};
+
+static uint64_t operand(const struct common *common, struct cursor *cursor, char form, unsigned low)
+{
+	switch (form) {
+	case 'l':
+		return low;
+	case 'L':
+		return low * common->code_unit;
+	case 'u':
+		return leb(cursor, false);
+	case 'U':
+		return leb(cursor, false) * common->data_unit;
+	case 'S':
+		return leb(cursor, true) * common->data_unit;
+	case 'B':
+		skip(cursor, leb(cursor, false));
+		return 0;
+	default:
+		return number(cursor, (unsigned)(form - '0')) * common->code_unit;
+	}
+}
+
+static void execute(struct machine *machine, char what, uint64_t a, uint64_t b)
+{
+	unsigned which = a == FRAME_POINTER ? POINTER : a == RETURN_ADDRESS ? RETURN : OTHERS;
+	struct state *now = &machine->now;
+
+	switch (what) {
+	case '+':
+		machine->location += a;
 		break;
-	case 0x02: /* advance_loc1, 2, 4 */
-	case 0x03:
-	case 0x04:
-		machine->location += number(cursor, 1u << (code - 2)) * unit;
-		break;
-	case 0x0a: /* remember_state */
-		if (machine->depth == MAX_REMEMBERED)
-			machine->bad = true;
-		else
+	case '[':
+		machine->bad = machine->depth == MAX_REMEMBERED;
+		if (!machine->bad)
 			machine->remembered[machine->depth++] = *now;
 		break;
-	case 0x0b: /* restore_state */
-		if (!machine->depth)
-			machine->bad = true;
-		else
+	case ']':
+		machine->bad = machine->depth == 0;
+		if (!machine->bad)
 			*now = machine->remembered[--machine->depth];
 		break;
-	case 0x0c: /* def_cfa */
-		now->base = uleb(cursor);
-		now->offset = (int64_t)uleb(cursor);
+	case 'd':
+		now->offset = (int64_t)b;
 		now->computed = false;
+		now->base = a;
 		break;
-	case 0x12: /* def_cfa_sf */
-		now->base = uleb(cursor);
-		now->offset = sleb(cursor) * machine->common->data_unit;
-		now->computed = false;
+	case 'b':
+		now->base = a;
 		break;
-	case 0x0d: /* def_cfa_register */
-		now->base = uleb(cursor);
+	case 'o':
+		now->offset = (int64_t)a;
 		break;
-	case 0x0e: /* def_cfa_offset */
-		now->offset = (int64_t)uleb(cursor);
-		break;
-	case 0x13: /* def_cfa_offset_sf */
-		now->offset = sleb(cursor) * machine->common->data_unit;
-		break;
-	case 0x0f: /* def_cfa_expression */
-		skip(cursor, uleb(cursor));
+	case 'c':
 		now->computed = true;
 		break;
-	case 0x2e: /* GNU_args_size */
-		uleb(cursor);
+	case 'r':
+		now->of[which] = machine->first.of[which];
+		break;
+	case 'n':
+	case '\0':
 		break;
 	default:
-		run_saving(machine, cursor, code);
+		now->of[which].how = what;
+		now->of[which].at = (int64_t)b;
 	}
 }
 
 /* Runs the instructions that apply to addresses up to the pc. */
 static __attribute__((noinline)) void run(struct machine *machine, struct cursor *cursor)
 {
-	for (unsigned i = 0; cursor->at < cursor->end && !cursor->bad && !machine->bad; i++) {
-		uint8_t code = byte(cursor);
-		unsigned low = code & 0x3f;
+	while (cursor->at < cursor->end && !cursor->bad && !machine->bad) {
+		unsigned code = byte(cursor), low = code & 0x3f;
+		const char *what = instructions[code >> 6 ? 64 + (code >> 6) : code];
+		uint64_t value[2] = {0, 0};
 
-		if (code >> 6 == 1)
-			machine->location += low * machine->common->code_unit;
-		else if (code >> 6 == 2)
-			saved_at(&machine->now, low, SAVED,
-				 (int64_t)uleb(cursor) * machine->common->data_unit);
-		else if (code >> 6 == 3)
-			restore(machine, low);
-		else
-			run_extended(machine, cursor, low);
+		machine->bad = !what[0];
+		for (unsigned i = 0; what[0] && what[i + 1]; i++)
+			value[i] = operand(machine->common, cursor, what[i + 1], low);
+		execute(machine, what[0], value[0], value[1]);
 		if (machine->location > machine->pc)
 			return; /* the instruction was an advance, and has changed no rule */
-		if (i == MAX_INSTRUCTIONS)
-			machine->bad = true;
 	}
 	machine->bad = machine->bad || cursor->bad;
-}
-
-static bool fits(int64_t offset)
-{
-	return offset >= INT32_MIN && offset <= INT32_MAX;
 }
 
 /* A place in the frame: below the CFA, in whole words, and not too far. */
 static bool is_in_frame(int64_t at)
 {
-	return at < 0 && at % 8 == 0 && at >= -(1 << 20);
-}
-
-static bool returns_from_frame(const struct state *state)
-{
-#if defined(__aarch64__)
-	return is_in_frame(state->return_at);
-#else
-	return state->return_at == -8;
-#endif
+	return at < 0 && at % 8 == 0 && at >= -PDN_MAX_FRAME;
 }
 
 static struct pdn_rule rule_of(const struct machine *machine)
 {
 	const struct pdn_rule unknown = {.step = PDN_STEP_POINTER};
 	const struct state *state = &machine->now;
-	struct pdn_rule rule = {.step = PDN_STEP_STACK, .cfa = (int32_t)state->offset};
+	int64_t cfa = state->offset, pointer = state->of[POINTER].at,
+		returns = state->of[RETURN].at;
+	struct pdn_rule rule = {.step = PDN_STEP_STACK};
 
 	if (machine->bad)
 		return unknown;
-	if (state->return_address == UNDEFINED)
+	if (state->of[RETURN].how == 'x')
 		return (struct pdn_rule){.step = PDN_STEP_END};
-	if (state->computed || state->return_address != SAVED || !returns_from_frame(state) ||
-	    !fits(state->offset))
+	if (state->computed || state->of[RETURN].how != 's' || !is_in_frame(returns) ||
+	    (RETURNS_AT && returns != RETURNS_AT) || cfa < -PDN_MAX_FRAME || cfa > PDN_MAX_FRAME)
 		return unknown;
 	if (state->base == FRAME_POINTER)
 		rule.step = PDN_STEP_FRAME;
 	else if (state->base != STACK_POINTER)
 		return unknown;
-	if (state->frame_pointer == SAVED) {
-		if (!is_in_frame(state->frame_at))
-			return unknown;
-		rule.saved = (int32_t)(state->frame_at / 8);
-	}
-#if defined(__aarch64__)
-	rule.returns = (int32_t)(state->return_at / 8);
-#endif
+	if (state->of[POINTER].how == 's' && !is_in_frame(pointer))
+		return unknown;
+	rule.saved = state->of[POINTER].how == 's' ? pointer / 8 : 0;
+	rule.returns = returns / 8;
+	rule.cfa = cfa;
 	return rule;
 }
 
@@ -479,7 +394,7 @@ struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t p
 	begin = address(&function, common.encoding);
 	length = address(&function, common.encoding & 0x0f);
 	if (common.has_length)
-		skip(&function, uleb(&function));
+		skip(&function, leb(&function, false));
 	if (function.bad || pc < begin || pc - begin >= length)
 		return unknown;
 	machine.common = &common;
@@ -490,14 +405,3 @@ struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t p
 	run(&machine, &function);
 	return rule_of(&machine);
 }
-
-#else
-
-/* Compilers for these processors keep frame pointers by default. */
-struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t pc)
-{
-	(void)index, (void)index_bytes, (void)pc;
-	return (struct pdn_rule){.step = PDN_STEP_POINTER};
-}
-
-#endif

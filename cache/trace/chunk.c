@@ -3,20 +3,29 @@
 #define _GNU_SOURCE
 #include "cache/trace/chunk.h"
 
-#include "cache/base/address_space.h"
-#include "cache/base/system.h"
 #include "cache/trace/clock.h"
 #include "cache/trace/file.h"
 #include "cache/trace/journal.h"
+#include "cache/trace/state.h"
 
 static struct pdn_trace_chunk *slots; /* the chunk of counters that slots are taken from */
 
-void pdn_trace_chunk_publish(struct pdn_trace_header *header, struct pdn_trace_chunk *chunk,
-			     uint64_t offset)
+void pdn_trace_chunk_begin(struct pdn_journal_piece *piece, char *memory, uint64_t offset,
+			   uint32_t tid, uint64_t base)
 {
-	uint64_t end = offset / PDN_TRACE_UNIT + chunk->units;
+	struct pdn_trace_chunk *chunk = (struct pdn_trace_chunk *)(void *)memory;
+	struct pdn_trace_header *header = pdn_trace.header;
+	uint64_t end = offset / PDN_TRACE_UNIT + 1;
 	uint64_t known = __atomic_load_n(&header->units, __ATOMIC_RELAXED);
 
+	pdn_journal_move(piece, memory, offset);
+	chunk->kind = (uint16_t)piece->kind;
+	chunk->units = 1;
+	chunk->stream = piece->stream;
+	chunk->sequence = piece->sequence++;
+	chunk->tid = tid;
+	chunk->base = base;
+	pdn_trace_clock_read(&chunk->clock);
 	/* Release: pairs with readers of the file. The number of units is only a count: relaxed. */
 	__atomic_store_n(&chunk->magic, PDN_CHUNK_MAGIC, __ATOMIC_RELEASE);
 	while (known < end && !__atomic_compare_exchange_n(&header->units, &known, end, false,
@@ -49,44 +58,31 @@ static struct pdn_trace_slot *claim_free_slot(struct pdn_trace_chunk *chunk, uin
 	return NULL;
 }
 
-/* The first slot of a new chunk, which replaces `full` as the one to take slots from. */
-static struct pdn_trace_slot *claim_in_new_chunk(struct pdn_trace_header *header,
-						 struct pdn_trace_chunk *full, uint32_t tid)
-{
-	uint64_t offset = pdn_trace_file_claim(1);
-	struct pdn_journal_piece *piece;
-	struct pdn_trace_chunk *chunk;
-	struct pdn_trace_slot *slot;
-	char *memory;
-
-	piece = offset ? pdn_journal_piece_new(PDN_CHUNK_COUNTERS, &memory) : NULL;
-	if (!piece)
-		return NULL;
-	pdn_journal_move(piece, memory, offset);
-	chunk = (struct pdn_trace_chunk *)(void *)memory;
-	chunk->kind = PDN_CHUNK_COUNTERS;
-	chunk->units = 1;
-	chunk->tid = (uint32_t)pdn_sys(SYS_gettid);
-	pdn_trace_clock_read(&chunk->clock);
-	slot = claim_free_slot(chunk, tid);
-	pdn_trace_chunk_publish(header, chunk, offset);
-	/*
-	 * If another thread has replaced `full` first, only this one slot of the new chunk is ever
-	 * used. Release: pairs with the acquire in pdn_trace_slot_new(), so that a thread that
-	 * finds the chunk finds it set up.
-	 */
-	__atomic_compare_exchange_n(&slots, &full, chunk, false, __ATOMIC_RELEASE,
-				    __ATOMIC_RELAXED);
-	return slot;
-}
-
 /* A full chunk stays as it is: its slots are in use. */
-struct pdn_trace_slot *pdn_trace_slot_new(struct pdn_trace_header *header, uint32_t tid)
+struct pdn_trace_slot *pdn_trace_slot_new(uint32_t tid)
 {
 	struct pdn_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
 	struct pdn_trace_slot *slot = chunk ? claim_free_slot(chunk, tid) : NULL;
+	struct pdn_journal_piece *piece;
+	uint64_t offset;
+	char *memory;
 
-	return slot ? slot : claim_in_new_chunk(header, chunk, tid);
+	if (slot)
+		return slot;
+	offset = pdn_trace_file_claim();
+	piece = offset ? pdn_journal_piece_new(PDN_CHUNK_COUNTERS, &memory) : NULL;
+	if (!piece)
+		return NULL;
+	pdn_trace_chunk_begin(piece, memory, offset, tid, 0);
+	slot = claim_free_slot((struct pdn_trace_chunk *)(void *)memory, tid);
+	/*
+	 * If another thread has begun a chunk first, only this one slot of the new chunk is ever
+	 * used. Release: pairs with the acquire above, so that a thread that finds the chunk finds
+	 * it set up.
+	 */
+	__atomic_compare_exchange_n(&slots, &chunk, (struct pdn_trace_chunk *)(void *)memory, false,
+				    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	return slot;
 }
 
 void pdn_trace_slots_forget(void)

@@ -9,7 +9,6 @@
 #include <cpuid.h>
 #endif
 
-#include "cache/base/log.h"
 #include "cache/base/system.h"
 #include "cache/trace/writer.h"
 
@@ -43,17 +42,11 @@ static bool kernel_rejected_it(void)
 	static const char name[] =
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
 	static const char *const others[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"};
-	char text[32];
-	long length = -1;
+	char text[32] = "";
 	int fd = pdn_sys_open(name, O_RDONLY);
 
-	if (fd >= 0) {
-		length = pdn_sys(SYS_read, fd, text, sizeof(text) - 1);
-		pdn_sys(SYS_close, fd);
-	}
-	if (length <= 0)
-		return false;
-	text[length] = '\0';
+	pdn_sys(SYS_read, fd, text, sizeof(text) - 1);
+	pdn_sys(SYS_close, fd);
 	text[strcspn(text, "\n")] = '\0';
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (strcmp(text, others[i]) == 0)
@@ -64,16 +57,12 @@ static bool kernel_rejected_it(void)
 
 void pdn_trace_clock_choose(void)
 {
-	bool steady = false;
 #if defined(__x86_64__)
-	struct pdn_shield shield;
-
-	pdn_shield_up(&shield);
-	steady = is_invariant() && is_allowed() && !kernel_rejected_it();
-	pdn_shield_down(&shield);
-#elif defined(__aarch64__)
-	steady = true;
+	bool steady = is_invariant() && is_allowed() && !kernel_rejected_it();
+#else
+	bool steady = true;
 #endif
+
 	/* Relaxed: the release of the event mask in pdn_trace_open() publishes it. */
 	__atomic_store_n(&pdn_ticks_steady, steady, __ATOMIC_RELAXED);
 }

@@ -12,10 +12,14 @@
 #include "cache/trace/stream.h"
 #include "cache/trace/writer.h"
 
-/* The words of a record; its fields are gathered in the order of their PDN_HAS bits. */
+/*
+ * A record of an event. The words follow the first one; the fields are gathered in the order of
+ * their PDN_HAS bits.
+ */
 struct draft {
-	uint64_t words[2 + 16];
+	uint64_t words[1 + 16];
 	unsigned used, fields;
+	uint64_t end;
 };
 
 static inline void add_always(struct draft *draft, unsigned field, uint64_t value)
@@ -30,16 +34,36 @@ static inline void add(struct draft *draft, unsigned field, uint64_t value)
 		add_always(draft, field, value);
 }
 
+/* What all events have. begin: 0 if it is not known. */
+static inline void begin_draft(struct draft *draft, uint64_t addr, uint64_t size, int64_t result,
+			       uint64_t begin, uint64_t end)
+{
+	uint64_t taken = begin && begin < end ? end - begin : 0;
+	bool quick = taken <= UINT32_MAX;
+
+	draft->words[0] = quick ? taken : 0;
+	draft->used = 1;
+	draft->fields = 0;
+	draft->end = end;
+	add(draft, PDN_HAS_ADDR, addr);
+	add(draft, PDN_HAS_SIZE, size);
+	add(draft, PDN_HAS_RESULT, (uint64_t)result);
+	if (!quick)
+		add(draft, PDN_HAS_DURATION, taken);
+}
+
+/* Always, since 0 is a valid device. */
+static inline void add_region(struct draft *draft, uint32_t region, unsigned reason, int32_t device)
+{
+	add_always(draft, PDN_HAS_REGION,
+		   region | (uint64_t)reason << 32 | (uint64_t)(uint16_t)device << 48);
+}
+
 /* Only notes have fields above this one: their key, number and origin. */
 static inline void add_stack(struct draft *draft)
 {
 	if (__builtin_expect(pdn_stacks_depth, 0))
 		add(draft, PDN_HAS_STACK, pdn_trace_stack(false));
-}
-
-static inline uint64_t time_taken(uint64_t begin, uint64_t end)
-{
-	return begin && begin < end ? end - begin : 0;
 }
 
 /*
@@ -58,114 +82,91 @@ static inline uint64_t when_of(const struct pdn_thread *self, const uint64_t *at
 	return end - base <= UINT32_MAX ? end - base : 0;
 }
 
-static inline void write_text(struct draft *draft, enum pdn_record type, unsigned what,
-			      unsigned aside, uint64_t taken, uint64_t end, const char *text,
-			      unsigned length)
+/*
+ * Writes a record, which has its words behind the first one, then the text. False: there is no
+ * room, and an event is counted as lost.
+ */
+static inline bool write_record(enum pdn_record type, unsigned what, const uint64_t *words,
+				unsigned used, const char *text, unsigned length, uint64_t end,
+				bool is_event)
 {
-	unsigned text_words = (length + 7) / 8, words = draft->used + text_words;
+	unsigned text_words = (length + 7) / 8, all = 1 + used + text_words;
 	struct pdn_thread *self = pdn_self();
 	uint64_t *at, base;
 
-	if (__builtin_expect(!self, 0)) {
-		pdn_stream_lose_event(NULL);
-		return;
-	}
-	if (!pdn_stream_prepare(self, words, end, true))
-		return;
-	base = self->trace_base;
-	at = pdn_stream_take(self, words);
+	if (self && !pdn_stream_prepare(self, all, end, is_event))
+		return false;
+	base = self ? self->trace_base : 0;
+	at = self ? pdn_stream_take(self, all) : NULL;
 	if (__builtin_expect(!at, 0)) {
-		pdn_stream_lose_event(self);
-		return;
+		if (is_event)
+			pdn_stream_lose_event(self);
+		return false;
 	}
-	at[1] = (uint32_t)taken | (uint64_t)draft->fields << 32 | (uint64_t)aside << 48;
-	for (unsigned i = 2; i < draft->used; i++)
-		at[i] = draft->words[i];
+	for (unsigned i = 0; i < used; i++)
+		at[1 + i] = words[i];
 	if (text_words)
-		memcpy(at + draft->used, text, length);
-	pdn_stream_commit(at, words, type, what, when_of(self, at, base, end));
+		memcpy(at + 1 + used, text, length);
+	pdn_stream_commit(at, all, type, what, is_event ? when_of(self, at, base, end) : 0);
 	pdn_stream_write_if_late(self);
+	return true;
 }
 
 static inline void write_draft(struct draft *draft, enum pdn_record type, unsigned what,
-			       unsigned aside, uint64_t taken, uint64_t end)
+			       unsigned aside, const char *text, unsigned length)
 {
-	write_text(draft, type, what, aside, taken, end, NULL, 0);
+	draft->words[0] |= (uint64_t)draft->fields << 32 | (uint64_t)aside << 48;
+	write_record(type, what, draft->words, draft->used, text, length, draft->end, true);
+}
+
+bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count)
+{
+	return write_record(type, what, words, count, NULL, 0, pdn_ticks(), false);
 }
 
 void pdn_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
 		    uint64_t end, uint64_t extra)
 {
-	uint64_t taken = time_taken(begin, end);
-	bool fits = (unsigned)result <= UINT16_MAX, quick = taken <= UINT32_MAX;
+	bool fits = (unsigned)result <= UINT16_MAX;
 	struct draft draft;
 
 	if (!pdn_tracing(PDN_EV_CALL))
 		return;
-	draft.used = 2;
-	draft.fields = 0;
-	add(&draft, PDN_HAS_ADDR, addr);
-	add(&draft, PDN_HAS_SIZE, size);
-	if (__builtin_expect(!fits, 0))
-		add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)result);
-	if (__builtin_expect(!quick, 0))
-		add(&draft, PDN_HAS_DURATION, taken);
+	begin_draft(&draft, addr, size, fits ? 0 : result, begin, end);
 	add(&draft, PDN_HAS_EXTRA, extra);
 	add_stack(&draft);
-	write_draft(&draft, PDN_RECORD_CALL, call, fits ? (unsigned)result : 0, quick ? taken : 0,
-		    end);
+	write_draft(&draft, PDN_RECORD_CALL, call, fits ? (unsigned)result : 0, NULL, 0);
 }
 
 void pdn_trace_region(enum pdn_event event, const struct pdn_trace_region *what, uint64_t begin,
 		      uint64_t end)
 {
-	uint64_t taken = time_taken(begin, end);
-	bool quick = taken <= UINT32_MAX;
 	struct draft draft;
 
 	if (!pdn_tracing(event))
 		return;
-	draft.used = 2;
-	draft.fields = 0;
-	add(&draft, PDN_HAS_ADDR, what->addr);
-	add(&draft, PDN_HAS_SIZE, what->size);
-	add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)what->result);
-	if (!quick)
-		add(&draft, PDN_HAS_DURATION, taken);
-	/* Always, since 0 is a valid device. */
-	add_always(&draft, PDN_HAS_REGION,
-		   what->region | (uint64_t)what->reason << 32 |
-			   (uint64_t)(uint16_t)what->device << 48);
+	begin_draft(&draft, what->addr, what->size, what->result, begin, end);
+	add_region(&draft, what->region, what->reason, what->device);
 	add(&draft, PDN_HAS_PIN_ADDR, what->pin_addr);
 	add(&draft, PDN_HAS_PIN_SIZE, what->pin_size);
 	add(&draft, PDN_HAS_BUFFER_ID, what->buffer_id);
 	add(&draft, PDN_HAS_CONTEXT, what->context);
 	if (event != PDN_EV_HIT)
 		add_stack(&draft);
-	write_draft(&draft, PDN_RECORD_REGION, event, what->flags, quick ? taken : 0, end);
+	write_draft(&draft, PDN_RECORD_REGION, event, what->flags, NULL, 0);
 }
 
 void pdn_trace_note(enum pdn_event event, const struct pdn_trace_note *what, uint64_t begin,
 		    uint64_t end)
 {
 	unsigned length = what->name ? (unsigned)strnlen(what->name, PDN_ERROR_MAX_TEXT) : 0;
-	uint64_t taken = time_taken(begin, end);
-	bool quick = taken <= UINT32_MAX;
 	struct draft draft;
 
 	if (!pdn_tracing(event))
 		return;
-	draft.used = 2;
-	draft.fields = 0;
-	add(&draft, PDN_HAS_ADDR, what->addr);
-	add(&draft, PDN_HAS_SIZE, what->size);
-	add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)what->result);
-	if (!quick)
-		add(&draft, PDN_HAS_DURATION, taken);
+	begin_draft(&draft, what->addr, what->size, what->result, begin, end);
 	add_always(&draft, PDN_HAS_EXTRA, what->extra);
-	add_always(&draft, PDN_HAS_REGION,
-		   what->region | (uint64_t)what->reason << 32 |
-			   (uint64_t)(uint16_t)what->device << 48);
+	add_region(&draft, what->region, what->reason, what->device);
 	add(&draft, PDN_HAS_PIN_SIZE, what->pin_size);
 	add(&draft, PDN_HAS_BUFFER_ID, what->buffer_id);
 	if (what->stack)
@@ -175,8 +176,8 @@ void pdn_trace_note(enum pdn_event event, const struct pdn_trace_note *what, uin
 	add(&draft, PDN_HAS_KEY, what->key);
 	add(&draft, PDN_HAS_NUMBER, what->number);
 	add(&draft, PDN_HAS_ORIGIN, what->origin);
-	write_text(&draft, PDN_RECORD_NOTE, event, (what->flags & 0xffu) | length << 8,
-		   quick ? taken : 0, end, what->name, length);
+	write_draft(&draft, PDN_RECORD_NOTE, event, (what->flags & 0xffu) | length << 8, what->name,
+		    length);
 }
 
 void pdn_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
@@ -186,13 +187,9 @@ void pdn_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 
 	if (!pdn_tracing(PDN_EV_ERROR))
 		return;
-	draft.used = 2;
-	draft.fields = 0;
-	add(&draft, PDN_HAS_ADDR, addr);
-	add(&draft, PDN_HAS_SIZE, size);
-	add(&draft, PDN_HAS_RESULT, (uint64_t)(int64_t)result);
+	begin_draft(&draft, addr, size, result, 0, pdn_ticks());
 	add_stack(&draft);
-	write_text(&draft, PDN_RECORD_ERROR, PDN_EV_ERROR, length, 0, pdn_ticks(), text, length);
+	write_draft(&draft, PDN_RECORD_ERROR, PDN_EV_ERROR, length, text, length);
 }
 
 static void trace_wait(uint32_t tid, const char *what, const char *and_now)
@@ -205,19 +202,3 @@ static void trace_wait(uint32_t tid, const char *what, const char *and_now)
 }
 
 PDN_NOTIFIED(free_has_waited, trace_wait);
-
-bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count)
-{
-	struct pdn_thread *self = pdn_self();
-	uint64_t *at;
-
-	if (!self || !pdn_stream_prepare(self, count + 1, pdn_ticks(), false))
-		return false;
-	at = pdn_stream_take(self, count + 1);
-	if (!at)
-		return false;
-	memcpy(at + 1, words, count * sizeof(*words));
-	pdn_stream_commit(at, count + 1, type, what, 0);
-	pdn_stream_write_if_late(self);
-	return true;
-}

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -15,15 +14,15 @@
 #include "cache/base/environment.h"
 #include "cache/base/log.h"
 #include "cache/base/system.h"
+#include "cache/trace/state.h"
 
 enum { MAX_NAMES = 10000 }; /* to try for one process number */
 
-static struct {
+static struct trace_file {
 	int fd; /* -1: none; can be stale, see descriptor() */
 	dev_t device;
 	ino_t inode;
 	uint64_t next_unit;
-	uint64_t length;    /* it was at least this long */
 	int64_t full_until; /* when to ask for space again, in ns; 0: not full */
 	bool cut;	    /* it is shorter than it was: truncated by someone */
 	bool warned_full, warned_gone, warned_cut;
@@ -184,22 +183,16 @@ static int descriptor(struct stat *status)
 
 /* ---- space ------------------------------------------------------------------------------- */
 
-/*
- * Returns 0 or an errno. Beyond RLIMIT_FSIZE the kernel sends SIGXFSZ to the thread that writes.
- * The caller has blocked the signal; it is consumed here, so that the program never sees it. One
- * that was pending before the write is the program's own.
- */
-static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
+/* Returns 0 or an errno. */
+static int write_whole(int fd, const void *memory, size_t bytes, uint64_t offset)
 {
-	bool is_programs = pdn_signal_is_pending(SIGXFSZ);
+	const char *from = memory;
 
 	while (bytes) {
 		long done = pdn_sys(SYS_pwrite64, fd, from, bytes, offset);
 
 		if (done == -EINTR)
 			continue;
-		if (done == -EFBIG && !is_programs)
-			pdn_signal_consume(SIGXFSZ);
 		if (done <= 0)
 			return done ? (int)-done : ENOSPC;
 		from += done;
@@ -210,24 +203,21 @@ static int write_whole(int fd, const char *from, size_t bytes, uint64_t offset)
 }
 
 /*
- * Makes the file reach to `end`: if it is shorter later, it was truncated. Allocating the space now
- * halves the cost of writing pieces; where fallocate is not supported, writing the last byte is
- * enough. Returns 0 or an errno.
+ * Makes the file longer: if it is shorter later, it was truncated. Allocating the space now halves
+ * the cost of writing pieces; where fallocate is not supported, writing the last byte is enough.
+ * Returns 0 or an errno.
  */
-static int extend(int fd, uint64_t begin, uint64_t end)
+static int extend(int fd, uint64_t begin)
 {
 	static const char zero;
-	bool is_programs = pdn_signal_is_pending(SIGXFSZ);
-	int error;
+	long result;
 
 	do
-		error = (int)-pdn_sys(SYS_fallocate, fd, 0, begin, end - begin);
-	while (error == EINTR);
-	if (error == EFBIG && !is_programs)
-		pdn_signal_consume(SIGXFSZ);
-	if (error != EOPNOTSUPP && error != ENOSYS && error != EINVAL)
-		return error;
-	return write_whole(fd, &zero, 1, end - 1);
+		result = pdn_sys(SYS_fallocate, fd, 0, begin, PDN_TRACE_UNIT);
+	while (result == -EINTR);
+	if (result == -EOPNOTSUPP || result == -ENOSYS || result == -EINVAL)
+		return write_whole(fd, &zero, 1, begin + PDN_TRACE_UNIT - 1);
+	return (int)-result;
 }
 
 static int64_t coarse_now(void)
@@ -257,20 +247,10 @@ bool pdn_trace_file_is_cut(void)
 	return __atomic_load_n(&file.cut, __ATOMIC_RELAXED);
 }
 
-/* The file reaches to `end`. Release: pairs with writable_descriptor(), which checks the size. */
-static void set_length(uint64_t end)
-{
-	uint64_t known = __atomic_load_n(&file.length, __ATOMIC_RELAXED);
-
-	while (known < end && !__atomic_compare_exchange_n(&file.length, &known, end, false,
-							   __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-		;
-}
-
-/* The descriptor, if the file can be written to; else -1. */
+/* The descriptor, if the file can be written to; else -1. Relaxed: a number that only grows. */
 static int writable_descriptor(void)
 {
-	uint64_t length = __atomic_load_n(&file.length, __ATOMIC_ACQUIRE);
+	uint64_t units = __atomic_load_n(&pdn_trace.header->units, __ATOMIC_RELAXED);
 	struct stat status;
 	int fd = descriptor(&status);
 
@@ -278,7 +258,7 @@ static int writable_descriptor(void)
 		__atomic_store_n(&file.full_until, coarse_now() + 1000000000, __ATOMIC_RELAXED);
 		return -1;
 	}
-	if ((uint64_t)status.st_size < length) {
+	if ((uint64_t)status.st_size < units * PDN_TRACE_UNIT) {
 		__atomic_store_n(&file.cut, true, __ATOMIC_RELAXED);
 		pdn_log_once(&file.warned_cut, PDN_LOG_WARN,
 			     "%s: the file was truncated: nothing is traced from here on",
@@ -299,9 +279,9 @@ bool pdn_trace_file_write(const void *from, size_t bytes, uint64_t offset)
 	return !error;
 }
 
-uint64_t pdn_trace_file_claim(unsigned units)
+uint64_t pdn_trace_file_claim(void)
 {
-	uint64_t first, next;
+	uint64_t unit, next;
 	int fd, error;
 
 	if (pdn_trace_file_is_full())
@@ -310,81 +290,44 @@ uint64_t pdn_trace_file_claim(unsigned units)
 	if (fd < 0)
 		return 0;
 	/* Relaxed: only unique numbers are needed. */
-	first = __atomic_fetch_add(&file.next_unit, units, __ATOMIC_RELAXED);
-	next = first + units;
-	error = extend(fd, first * PDN_TRACE_UNIT, next * PDN_TRACE_UNIT);
-	if (error) {
-		set_full(error);
-		/* Unless other units were claimed after these, give them back: no hole. */
-		__atomic_compare_exchange_n(&file.next_unit, &next, first, false, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED);
-		return 0;
-	}
-	set_length(next * PDN_TRACE_UNIT);
+	unit = __atomic_fetch_add(&file.next_unit, 1, __ATOMIC_RELAXED);
+	error = extend(fd, unit * PDN_TRACE_UNIT);
 	__atomic_store_n(&file.full_until, 0, __ATOMIC_RELAXED);
-	return first * PDN_TRACE_UNIT;
+	if (!error)
+		return unit * PDN_TRACE_UNIT;
+	set_full(error);
+	/* Unless other units were claimed after this one, give it back: no hole. */
+	next = unit + 1;
+	__atomic_compare_exchange_n(&file.next_unit, &next, unit, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
+	return 0;
 }
 
 /* ---- the file as a whole ------------------------------------------------------------------ */
 
-static void warn_not_traced(const char *name, int error)
-{
-	pdn_log(PDN_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced", name,
-		pdn_error_text(error));
-}
-
-/* Returns 0 or an errno. */
-static int init_file(int fd)
+bool pdn_trace_file_create(const char *name, const struct pdn_trace_header *header)
 {
 	struct stat status;
-	int error = (int)-pdn_sys(SYS_fstat, fd, &status);
-
-	if (!error)
-		error = extend(fd, 0, PDN_TRACE_UNIT);
-	if (error)
-		return error;
-	file.device = status.st_dev;
-	file.inode = status.st_ino;
-	file.next_unit = 1;
-	file.length = PDN_TRACE_UNIT;
-	file.full_until = 0;
-	file.cut = file.warned_full = file.warned_gone = file.warned_cut = false;
-	return 0;
-}
-
-bool pdn_trace_file_create(const char *name)
-{
 	int fd, error;
 
 	file_path[0] = '\0';
-	fd = create_with_free_name(name);
-	error = fd >= 0 ? init_file(fd) : -fd;
+	fd = header ? create_with_free_name(name) : -ENOMEM;
+	error = fd < 0 ? -fd : (int)-pdn_sys(SYS_fstat, fd, &status);
+	if (!error)
+		error = write_whole(fd, header, PDN_TRACE_UNIT, 0);
 	if (!error) {
+		file = (struct trace_file){
+			.fd = -1, .device = status.st_dev, .inode = status.st_ino, .next_unit = 1};
 		__atomic_store_n(&file.fd, fd, __ATOMIC_RELEASE);
 		return true;
 	}
-	warn_not_traced(file_path[0] ? file_path : name, error);
+	pdn_log(PDN_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced",
+		file_path[0] ? file_path : name, pdn_error_text(error));
 	if (fd >= 0) {
 		pdn_sys_unlink(file_path);
 		pdn_descriptor_close(fd);
 	}
 	return false;
-}
-
-void pdn_trace_file_drop(int error)
-{
-	pdn_sys_unlink(file_path);
-	warn_not_traced(file_path, error);
-	pdn_trace_file_forget();
-}
-
-bool pdn_trace_file_begin(const struct pdn_trace_header *header)
-{
-	int error = write_whole(file.fd, (const char *)header, PDN_TRACE_UNIT, 0);
-
-	if (error)
-		pdn_trace_file_drop(error);
-	return !error;
 }
 
 void pdn_trace_file_identify(uint64_t *device, uint64_t *inode)

@@ -23,16 +23,10 @@
 #include "cache/trace/format.h"
 
 /*
- * Creates the file that `name` stands for, with space for unit 0. False if that fails, after a
- * message that says why.
+ * Creates the file that `name` stands for, with unit 0, which begins with the header; NULL: there
+ * was no memory for it. False if that fails, after a message that says why.
  */
-bool pdn_trace_file_create(const char *name);
-
-/* Writes unit 0 for the first time. False if that fails: the file is then dropped. */
-bool pdn_trace_file_begin(const struct pdn_trace_header *header);
-
-/* Removes the created file, with a message that gives an errno as the reason. */
-void pdn_trace_file_drop(int error);
+bool pdn_trace_file_create(const char *name, const struct pdn_trace_header *header);
 
 /* The file's device and inode numbers. */
 void pdn_trace_file_identify(uint64_t *device, uint64_t *inode);
@@ -40,11 +34,8 @@ void pdn_trace_file_identify(uint64_t *device, uint64_t *inode);
 /* In a forked child: forget the parent's file, without touching it. */
 void pdn_trace_file_forget(void);
 
-/*
- * Claims units of the file, which is extended to contain them. Returns their offset, or 0 if there
- * is no room. Any thread.
- */
-uint64_t pdn_trace_file_claim(unsigned units);
+/* Claims a unit of the file, which is extended. Its offset, or 0 if there is no room. Any thread. */
+uint64_t pdn_trace_file_claim(void);
 
 /* Writes into claimed units or unit 0. False: no room, or the file was truncated. Any thread. */
 bool pdn_trace_file_write(const void *from, size_t bytes, uint64_t offset);

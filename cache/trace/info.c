@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "cache/trace/info.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 
 #include "cache/base/environment.h"
-#include "cache/base/log.h"
 #include "cache/base/rank.h"
 #include "cache/base/system.h"
 #include "cache/trace/writer.h"
@@ -35,29 +33,20 @@ struct info {
 static struct info begin_info(struct pdn_trace_header *header, size_t max)
 {
 	char *at = (char *)header + header->header_bytes, *end = (char *)header + PDN_TRACE_UNIT;
-	struct info info = {0};
+	struct pdn_trace_info *record = (struct pdn_trace_info *)(void *)at;
+	size_t left;
 
-	while (at + sizeof(struct pdn_trace_info) < end) {
-		struct pdn_trace_info *record = (struct pdn_trace_info *)(void *)at;
-
-		if (!record->kind) {
-			info.record = record;
-			info.data = (char *)(record + 1);
-			/* Leave a record's head free after it: a zero kind ends the list. */
-			info.capacity = (size_t)(end - info.data);
-			info.capacity -= info.capacity < 16 ? info.capacity : 16;
-			if (info.capacity > max)
-				info.capacity = max;
-			break;
-		}
-		at += sizeof(*record) + (((size_t)record->length + 7) & ~(size_t)7);
-	}
-	return info;
+	while (record->kind)
+		record += 1 + (record->length + 7) / sizeof(*record);
+	left = (size_t)(end - (char *)record);
+	/* Leave a record's head free behind it: a zero kind ends the list. */
+	left = left > 3 * sizeof(*record) ? left - 3 * sizeof(*record) : 0;
+	return (struct info){record, (char *)(record + 1), 0, left < max ? left : max, false};
 }
 
 static void add_bytes(struct info *info, const char *bytes, size_t length)
 {
-	if (info->cut || !info->data || length > info->capacity - info->used) {
+	if (info->cut || length > info->capacity - info->used) {
 		info->cut = true;
 		return;
 	}
@@ -67,7 +56,7 @@ static void add_bytes(struct info *info, const char *bytes, size_t length)
 
 static void end_info(struct info *info, enum pdn_trace_info_kind kind)
 {
-	if (!info->record)
+	if (!info->capacity)
 		return;
 	info->record->length = (uint32_t)info->used;
 	info->record->flags = info->cut ? PDN_INFO_CUT : 0;
@@ -89,19 +78,11 @@ static void write_command(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_COMMAND);
 	int fd = pdn_sys_open("/proc/self/cmdline", O_RDONLY);
-	long got = 1;
+	long got = pdn_sys(SYS_read, fd, info.data, info.capacity);
 
-	while (fd >= 0 && info.used < info.capacity) {
-		got = pdn_sys(SYS_read, fd, info.data + info.used, info.capacity - info.used);
-		if (got == -EINTR)
-			continue;
-		if (got <= 0)
-			break;
-		info.used += (size_t)got;
-	}
-	if (fd >= 0)
-		pdn_sys(SYS_close, fd);
-	info.cut = got > 0;
+	info.used = got > 0 ? (size_t)got : 0;
+	info.cut = got == (long)info.capacity;
+	pdn_sys(SYS_close, fd);
 	end_info(&info, PDN_INFO_COMMAND);
 }
 
@@ -164,10 +145,8 @@ void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why)
 void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls)
 {
 	char directory[PATH_MAX];
-	struct pdn_shield shield;
 	struct utsname system;
 
-	pdn_shield_up(&shield);
 	write_text(header, PDN_INFO_VERSION, VERSION);
 	write_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
 	write_program(header);
@@ -177,5 +156,4 @@ void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls)
 	if (calls)
 		pdn_trace_info_calls(header, calls);
 	write_command(header);
-	pdn_shield_down(&shield);
 }

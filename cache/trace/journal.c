@@ -13,109 +13,69 @@
 
 enum { MAX_SEGMENTS = 128 }; /* for 4096 threads */
 
-static struct {
-	struct pdn_journal *at; /* stored with release, when the memory is set up */
-	int id;			/* plus 1; 0: private memory, or not known yet */
-} segments[MAX_SEGMENTS];
+static struct pdn_journal *segments[MAX_SEGMENTS]; /* stored with release, when it is set up */
 static uint32_t pieces_taken;
 static bool warned_private;
 
 /* ---- segments -------------------------------------------------------------------------------- */
 
-static void remove_segment(int segment)
+/* Relaxed: a segment that pdn_journal_end() misses is removed when it is rescued. */
+static void remove_segment(struct pdn_journal *journal)
 {
-	pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
+	int segment = __atomic_exchange_n(&journal->segment, 0, __ATOMIC_RELAXED);
+
+	if (segment)
+		pdn_sys(SYS_shmctl, segment - 1, IPC_RMID, NULL);
 }
 
-/* NULL: *error is why not. */
-static struct pdn_journal *shared_segment(int *id, int *error)
+static struct pdn_journal *private_segment(int error)
 {
-	int segment = (int)pdn_sys(SYS_shmget, IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
-	long at = segment < 0 ? segment : pdn_sys(SYS_shmat, segment, NULL, 0);
-
-	if (at < 0 && segment >= 0)
-		remove_segment(segment);
-	*id = segment + 1;
-	*error = (int)-at;
-	return at < 0 ? NULL : (struct pdn_journal *)at;
-}
-
-static struct pdn_journal *private_segment(int *id, int error)
-{
-	struct pdn_journal *journal = pdn_map(PDN_JOURNAL_BYTES, PROT_READ | PROT_WRITE);
-
-	*id = 0;
-	if (!journal)
-		return NULL;
 	pdn_log_once(
 		&warned_private, PDN_LOG_WARN,
 		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
 		"trace lacks what each thread did last",
 		pdn_error_text(error));
-	return journal;
+	return pdn_map(PDN_JOURNAL_BYTES, PROT_READ | PROT_WRITE);
 }
 
-static void drop_segment(struct pdn_journal *journal, int id)
+static struct pdn_journal *shared_segment(void)
 {
-	if (!id) {
-		pdn_unreserve(journal, PDN_JOURNAL_BYTES);
-		return;
-	}
-	remove_segment(id - 1);
-	pdn_sys(SYS_shmdt, journal);
-}
+	int segment = (int)pdn_sys(SYS_shmget, IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
+	long at = segment < 0 ? segment : pdn_sys(SYS_shmat, segment, NULL, 0);
 
-/* Release: pairs with readers in other processes, which know a journal by its magic. */
-static void publish(struct pdn_journal *journal)
-{
-	pdn_full_fence();
-	memcpy(journal->magic, PDN_JOURNAL_MAGIC, sizeof(journal->magic));
+	if (at >= 0)
+		((struct pdn_journal *)at)->segment = segment + 1;
+	else if (segment >= 0)
+		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
+	return at < 0 ? private_segment((int)-at) : (struct pdn_journal *)at;
 }
 
 /* Names the file that the journal belongs to, as the first segment does. */
 static void copy_identity(struct pdn_journal *journal, const struct pdn_journal *first)
 {
-	journal->device = first->device;
-	journal->inode = first->inode;
-	journal->pid = first->pid;
-	journal->begin = first->begin;
-	journal->view = first->view;
 	strcpy(journal->path, first->path);
-	publish(journal);
-}
-
-static struct pdn_journal *add_segment(unsigned number)
-{
-	struct pdn_journal *first = number ? segments[0].at : NULL, *none = NULL, *made;
-	int id, error;
-
-	made = shared_segment(&id, &error);
-	if (!made)
-		made = private_segment(&id, error);
-	if (!made)
-		return NULL;
-	if (first && first->magic[0])
-		copy_identity(made, first);
-	/* If another thread has added one first, use that one. */
-	if (!__atomic_compare_exchange_n(&segments[number].at, &none, made, false, __ATOMIC_ACQ_REL,
-					 __ATOMIC_ACQUIRE)) {
-		drop_segment(made, id);
-		return none;
-	}
-	/*
-	 * Relaxed: pairs with pdn_journal_end(). A segment that it misses is removed when it is
-	 * rescued.
-	 */
-	__atomic_store_n(&segments[number].id, id, __ATOMIC_RELAXED);
-	return made;
+	journal->view = first->view;
+	/* All before the pieces. A journal that is only half identified belongs to no file. */
+	memcpy(journal, first, offsetof(struct pdn_journal, pieces));
 }
 
 static struct pdn_journal *segment(unsigned number)
 {
-	/* Acquire: pairs with add_segment(). */
-	struct pdn_journal *journal = __atomic_load_n(&segments[number].at, __ATOMIC_ACQUIRE);
+	/* Acquire: pairs with the exchange below. */
+	struct pdn_journal *journal = __atomic_load_n(&segments[number], __ATOMIC_ACQUIRE), *made;
 
-	return journal ? journal : add_segment(number);
+	if (journal)
+		return journal;
+	made = shared_segment();
+	if (made && number)
+		copy_identity(made, segments[0]);
+	if (!made || __atomic_compare_exchange_n(&segments[number], &journal, made, false,
+						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return made;
+	/* Another thread has added one first. */
+	remove_segment(made);
+	pdn_unreserve(made, PDN_JOURNAL_BYTES);
+	return journal;
 }
 
 /* ---- the journal of a file ------------------------------------------------------------------- */
@@ -137,7 +97,7 @@ struct pdn_trace_header *pdn_journal_begin(void)
 void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device, uint64_t inode,
 			 const char *path)
 {
-	struct pdn_journal *first = segments[0].at;
+	struct pdn_journal *first = segments[0];
 
 	first->device = device;
 	first->inode = inode;
@@ -145,16 +105,18 @@ void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device,
 	first->begin = header->begin;
 	first->view = pdn_journal_view();
 	strncat(first->path, path, sizeof(first->path) - 1);
-	publish(first);
+	/* Pairs with readers in other processes, which know a journal by its magic. */
+	pdn_full_fence();
+	memcpy(first->magic, PDN_JOURNAL_MAGIC, sizeof(first->magic));
 }
 
 void pdn_journal_end(void)
 {
 	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
-		int id = __atomic_exchange_n(&segments[i].id, 0, __ATOMIC_RELAXED);
+		struct pdn_journal *journal = __atomic_load_n(&segments[i], __ATOMIC_ACQUIRE);
 
-		if (id)
-			remove_segment(id - 1);
+		if (journal)
+			remove_segment(journal);
 	}
 }
 
@@ -165,10 +127,9 @@ void pdn_journal_end(void)
 void pdn_journal_forget(void)
 {
 	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
-		if (segments[i].at)
-			pdn_make_private(segments[i].at, PDN_JOURNAL_BYTES);
-		segments[i].at = NULL;
-		segments[i].id = 0;
+		if (segments[i])
+			pdn_make_private(segments[i], PDN_JOURNAL_BYTES);
+		segments[i] = NULL;
 	}
 }
 
@@ -176,23 +137,17 @@ void pdn_journal_forget(void)
 
 struct pdn_journal_piece *pdn_journal_piece_new(enum pdn_chunk_kind kind, char **memory)
 {
-	/* Relaxed: only a unique number is needed. */
-	uint32_t number = __atomic_fetch_add(&pieces_taken, 1, __ATOMIC_RELAXED);
+	uint32_t number = __atomic_load_n(&pieces_taken, __ATOMIC_RELAXED);
 	struct pdn_journal *journal;
 
-	if (number >= MAX_SEGMENTS * PDN_JOURNAL_PIECES) {
-		__atomic_store_n(&pieces_taken, MAX_SEGMENTS * PDN_JOURNAL_PIECES,
-				 __ATOMIC_RELAXED);
-		return NULL;
-	}
-	journal = segment(number / PDN_JOURNAL_PIECES);
-	if (!journal) {
-		uint32_t next = number + 1;
-
-		__atomic_compare_exchange_n(&pieces_taken, &next, number, false, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED);
-		return NULL;
-	}
+	do { /* relaxed: only a unique number is needed */
+		journal = number < MAX_SEGMENTS * PDN_JOURNAL_PIECES
+				  ? segment(number / PDN_JOURNAL_PIECES)
+				  : NULL;
+		if (!journal)
+			return NULL;
+	} while (!__atomic_compare_exchange_n(&pieces_taken, &number, number + 1, false,
+					      __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 	number %= PDN_JOURNAL_PIECES;
 	*memory = (char *)journal + pdn_journal_piece_at(number);
 	journal->pieces[number].kind = kind;
@@ -249,34 +204,34 @@ __attribute__((noinline, no_sanitize("thread"))) static void copy_words(uint64_t
 		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 }
 
-static bool write_events(const struct pdn_journal_piece *piece, const char *memory, uint64_t place,
-			 pdn_journal_write *write)
+static bool write_piece(const struct pdn_journal_piece *piece, const char *memory,
+			pdn_journal_write *write)
 {
 	static uint64_t copy[PDN_JOURNAL_PIECE_SIZE / 8];
+	/* Acquire: pairs with pdn_journal_move(). */
+	uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
 
+	if (!place)
+		return true;
 	copy_words(copy, (const uint64_t *)(const void *)memory);
 	pdn_full_fence(); /* pairs with pdn_journal_move() */
 	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place)
 		return true; /* its thread has written it */
-	return write(copy, complete_bytes(copy), place - 1);
+	return write(copy, piece->kind == PDN_CHUNK_EVENTS ? complete_bytes(copy) : sizeof(copy),
+		     place - 1);
 }
 
 bool pdn_journal_write_all(pdn_journal_write *write)
 {
-	for (unsigned i = 0; i < MAX_SEGMENTS; i++) {
-		struct pdn_journal *journal = __atomic_load_n(&segments[i].at, __ATOMIC_ACQUIRE);
+	for (unsigned i = 0; i < MAX_SEGMENTS * PDN_JOURNAL_PIECES; i++) {
+		struct pdn_journal *journal =
+			__atomic_load_n(&segments[i / PDN_JOURNAL_PIECES], __ATOMIC_ACQUIRE);
+		unsigned number = i % PDN_JOURNAL_PIECES;
 
-		for (unsigned j = 0; journal && j < PDN_JOURNAL_PIECES; j++) {
-			struct pdn_journal_piece *piece = &journal->pieces[j];
-			const char *memory = (const char *)journal + pdn_journal_piece_at(j);
-			/* Acquire: pairs with pdn_journal_move(). */
-			uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
-			bool events = place && piece->kind == PDN_CHUNK_EVENTS;
-
-			if (events ? !write_events(piece, memory, place, write)
-				   : place && !write(memory, PDN_JOURNAL_PIECE_SIZE, place - 1))
-				return false;
-		}
+		if (journal &&
+		    !write_piece(&journal->pieces[number],
+				 (const char *)journal + pdn_journal_piece_at(number), write))
+			return false;
 	}
 	return true;
 }

@@ -36,11 +36,10 @@
  */
 struct pdn_journal_piece {
 	uint64_t place; /* offset in the file (a multiple of 8) plus 1; 0: none */
-	/* For the writer: where the next piece of the stream begins, and the end of its chunk. */
-	uint64_t next, chunk_end;
-	uint32_t stream, sequence;
-	uint32_t kind; /* enum pdn_chunk_kind; 0: the file's unit 0 */
-	uint32_t reserved;
+	uint64_t reserved[2];
+	uint32_t stream, sequence; /* of its next chunk */
+	uint32_t kind;		   /* enum pdn_chunk_kind; 0: the file's unit 0 */
+	uint32_t reserved2;
 };
 
 /* What a path is relative to: the mount namespace, and the folder that is "/". 0: not known. */
@@ -58,6 +57,8 @@ struct pdn_journal {
 	struct pdn_journal_piece pieces[PDN_JOURNAL_PIECES];
 	char path[PATH_MAX]; /* of the file, as the process names it */
 	struct pdn_journal_view view;
+	/* For the writer: the segment's number plus 1; 0: it is private memory, or removed. */
+	int32_t segment;
 };
 
 _Static_assert(sizeof(struct pdn_journal) <= PDN_JOURNAL_HEAD, "journal");

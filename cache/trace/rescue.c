@@ -89,31 +89,22 @@ struct pdn_journal_view pdn_journal_view(void)
 
 /* ---- rescue ---------------------------------------------------------------------------------- */
 
-enum found { THERE, GONE, UNKNOWN };
-
 /* Only a process that sees the same files under the same names can tell that a file is gone. */
-static enum found gone_or_unknown(const struct pdn_journal *journal)
+static bool sees_the_same(const struct pdn_journal *journal)
 {
 	const struct pdn_journal_view view = pdn_journal_view();
 
-	return view.namespace && memcmp(&view, &journal->view, sizeof(view)) == 0 ? GONE : UNKNOWN;
+	return view.namespace && memcmp(&view, &journal->view, sizeof(view)) == 0;
 }
 
-static enum found find_file(const struct pdn_journal *journal, int *file, struct stat *status)
+static bool is_file_of(const struct pdn_journal *journal, int fd, struct stat *status)
 {
 	struct pdn_trace_header header;
-	int fd = pdn_sys_open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 
-	if (fd < 0)
-		return fd == -ENOENT ? gone_or_unknown(journal) : UNKNOWN;
-	if (pdn_sys_fstat(fd, status) && S_ISREG(status->st_mode) && status->st_uid == geteuid() &&
-	    pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
-	    pdn_journal_is_of(journal, status->st_dev, status->st_ino, &header)) {
-		*file = fd;
-		return THERE;
-	}
-	pdn_sys(SYS_close, fd);
-	return gone_or_unknown(journal);
+	return pdn_sys_fstat(fd, status) && S_ISREG(status->st_mode) &&
+	       status->st_uid == geteuid() &&
+	       pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
+	       pdn_journal_is_of(journal, status->st_dev, status->st_ino, &header);
 }
 
 static size_t without_zeroes(const char *memory)
@@ -151,17 +142,16 @@ static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, ui
 /* Has all that can be saved been written to the file, or is the file gone? */
 static bool is_saved_or_gone(const struct pdn_journal *journal, uint64_t at)
 {
-	struct stat status;
-	enum found found;
-	bool saved;
-	int fd = -1;
+	int fd = pdn_sys_open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	struct stat status = {0};
+	bool done;
 
-	found = find_file(journal, &fd, &status);
-	if (found != THERE)
-		return found == GONE;
-	saved = save_to(fd, (uint64_t)status.st_size, journal, at);
+	if (fd < 0)
+		return fd == -ENOENT && sees_the_same(journal);
+	done = is_file_of(journal, fd, &status) ? save_to(fd, (uint64_t)status.st_size, journal, at)
+						: sees_the_same(journal);
 	pdn_sys(SYS_close, fd);
-	return saved;
+	return done;
 }
 
 static void rescue_one(const struct pdn_journal *journal, uint64_t at, int segment,

@@ -19,7 +19,7 @@ void pdn_trace_stop(void)
 	pdn_journal_end();
 }
 
-void pdn_alone_begin(struct pdn_alone *alone)
+void pdn_alone_begin(struct pdn_shield *alone)
 {
 	static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 	sigset_t all;
@@ -27,12 +27,11 @@ void pdn_alone_begin(struct pdn_alone *alone)
 	sigfillset(&all);
 	for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		sigdelset(&all, own[i]);
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &alone->cancel);
-	pthread_sigmask(SIG_BLOCK, &all, &alone->mask);
+	pdn_shield_up(alone);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
 }
 
-void pdn_alone_end(const struct pdn_alone *alone)
+void pdn_alone_end(struct pdn_shield *alone)
 {
-	pthread_sigmask(SIG_SETMASK, &alone->mask, NULL);
-	pthread_setcancelstate(alone->cancel, NULL);
+	pdn_shield_down(alone);
 }

@@ -6,9 +6,9 @@
 #ifndef PDN_TRACE_STATE_H
 #define PDN_TRACE_STATE_H
 
-#include <signal.h>
 #include <stdbool.h>
 
+#include "cache/base/log.h"
 #include "cache/trace/format.h"
 
 enum pdn_trace_state { PDN_TRACE_UNTRIED, PDN_TRACE_OPENING, PDN_TRACE_OPEN, PDN_TRACE_OFF };
@@ -33,13 +33,9 @@ void pdn_trace_stop(void);
 /*
  * Between these two a thread may write to the file or change its place in it: no call in a signal
  * handler, no jump out of one and no cancellation can find that half done, and the program never
- * sees SIGXFSZ. Signals that a thread causes itself stay unblocked: blocked, they would kill it.
+ * sees SIGXFSZ, nor another errno. Signals that a thread causes itself stay unblocked: blocked, they would kill it.
  */
-struct pdn_alone {
-	sigset_t mask;
-	int cancel;
-};
-void pdn_alone_begin(struct pdn_alone *alone);
-void pdn_alone_end(const struct pdn_alone *alone);
+void pdn_alone_begin(struct pdn_shield *alone);
+void pdn_alone_end(struct pdn_shield *alone);
 
 #endif

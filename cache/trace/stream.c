@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "cache/trace/stream.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "cache/trace/chunk.h"
@@ -12,7 +11,7 @@
 #include "cache/trace/journal.h"
 #include "cache/trace/writer.h"
 
-enum { FIRST_UNITS = 1, UNITS = 4, CLOCK_WORDS = 5, TWO_WORDS = 2 };
+enum { CLOCK_WORDS = 5, TWO_WORDS = 2 };
 /*
  * trace_base of a record whose thread has exited: out of range of each time stamp, also of a small
  * one, as a machine has that has just booted.
@@ -41,21 +40,12 @@ static struct pdn_trace_slot *slot_of(struct pdn_thread *self)
  */
 static void move_counters(struct pdn_thread *self)
 {
-	struct pdn_trace_slot *slot = pdn_trace_slot_new(pdn_trace.header, self->tid);
+	struct pdn_trace_slot *slot = pdn_trace_slot_new(self->tid);
 
 	if (!slot)
 		return;
 	memcpy(slot, &self->own_counters, sizeof(self->own_counters));
 	__atomic_store_n(&self->counters, (struct pdn_counters *)slot, __ATOMIC_RELEASE);
-}
-
-static void move_counters_alone(struct pdn_thread *self)
-{
-	struct pdn_alone alone;
-
-	pdn_alone_begin(&alone);
-	move_counters(self);
-	pdn_alone_end(&alone);
 }
 
 void pdn_stream_lose_event(struct pdn_thread *self)
@@ -77,100 +67,58 @@ static bool write_piece(const struct pdn_thread *self)
 				    self->trace_piece->place - 1);
 }
 
-static void begin_chunk(struct pdn_thread *self, uint64_t offset, unsigned units, uint64_t base)
+/* A piece without a place, for the rest of the stream or, if it is the thread's first, a new one. */
+static bool take_piece(struct pdn_thread *self)
 {
-	struct pdn_trace_chunk *chunk = (struct pdn_trace_chunk *)(void *)self->trace_memory;
-	struct pdn_journal_piece *piece = self->trace_piece;
-
-	/* Relaxed: a stream only needs a unique number. */
-	if (!piece->chunk_end)
-		piece->stream = __atomic_fetch_add(&streams, 1, __ATOMIC_RELAXED);
-	chunk->kind = PDN_CHUNK_EVENTS;
-	chunk->units = (uint16_t)units;
-	chunk->stream = piece->stream;
-	chunk->sequence = piece->sequence++;
-	chunk->tid = self->tid;
-	chunk->base = base;
-	pdn_trace_clock_read(&chunk->clock);
-	piece->chunk_end = offset + (uint64_t)units * PDN_TRACE_UNIT;
-	self->trace_base = base;
-	pdn_trace_chunk_publish(pdn_trace.header, chunk, offset);
-}
-
-/* The piece has been written: gives it its next place, in its chunk or in a new one. */
-static bool move_piece(struct pdn_thread *self, unsigned words, uint64_t end)
-{
-	struct pdn_journal_piece *piece = self->trace_piece;
-	uint64_t offset = piece->next, left;
-	unsigned units = 0;
-
-	if (piece->chunk_end - offset < words * 8ul) {
-		units = piece->chunk_end ? UNITS : FIRST_UNITS;
-		offset = pdn_trace_file_claim(units);
-		if (!offset)
-			return false;
-	}
-	pdn_journal_move(piece, self->trace_memory, offset);
-	self->trace_at = self->trace_memory;
-	if (units) {
-		begin_chunk(self, offset, units, end);
-		self->trace_at += sizeof(struct pdn_trace_chunk);
-	}
-	left = piece->chunk_end - offset;
-	self->trace_end = self->trace_memory +
-			  (left < PDN_JOURNAL_PIECE_SIZE ? left : PDN_JOURNAL_PIECE_SIZE);
-	return true;
-}
-
-/*
- * This call is in a signal handler that has interrupted the writing of a record, or such a handler
- * has jumped away. That record keeps the piece, which is written when the trace is closed. The
- * stream continues in a chunk of its own, since readers stop at an incomplete record.
- */
-static bool leave_piece(struct pdn_thread *self)
-{
-	struct pdn_journal_piece *left = self->trace_piece, *piece;
+	const struct pdn_journal_piece *left = self->trace_piece;
+	struct pdn_journal_piece *piece;
 	char *memory;
 
 	piece = pdn_journal_piece_new(PDN_CHUNK_EVENTS, &memory);
 	if (!piece)
 		return false;
-	piece->stream = left->stream;
-	piece->sequence = left->sequence;
-	piece->next = piece->chunk_end = left->chunk_end;
+	/* Relaxed: a stream only needs a unique number. */
+	piece->stream = left ? left->stream : __atomic_fetch_add(&streams, 1, __ATOMIC_RELAXED);
+	piece->sequence = left ? left->sequence : 0;
 	self->trace_piece = piece;
 	self->trace_memory = memory;
-	self->trace_at = self->trace_end = NULL;
 	return true;
 }
 
 /*
- * Moves to a place with room for `words`. False: there is none, and the thread's written records
- * stay as they are.
+ * A record in the piece that is not complete: this call is in a signal handler that has interrupted
+ * its writing, or such a handler has jumped away. That record keeps the piece, which is written
+ * when the trace is closed. The stream continues in another one, since readers stop at an
+ * incomplete record.
  */
-static bool next_place(struct pdn_thread *self, unsigned words, uint64_t end)
+static bool must_leave(const struct pdn_thread *self)
 {
-	struct pdn_journal_piece *piece = self->trace_piece;
+	return self->trace_at &&
+	       !pdn_journal_is_complete(self->trace_memory,
+					(size_t)(self->trace_at - self->trace_memory));
+}
 
-	if (!piece) {
-		piece = self->trace_piece =
-			pdn_journal_piece_new(PDN_CHUNK_EVENTS, &self->trace_memory);
-		/* In a forked child it still points to the parent's journal. */
-		self->trace_at = self->trace_end = NULL;
-	}
-	if (!piece)
-		return false;
-	if (self->trace_at) {
-		size_t used = (size_t)(self->trace_at - self->trace_memory);
+/* Moves to a new chunk. False: there is no room, and the thread's written records stay. */
+static bool next_place(struct pdn_thread *self, uint64_t end)
+{
+	uint64_t offset;
 
-		if (!pdn_journal_is_complete(self->trace_memory, used))
-			return leave_piece(self) && move_piece(self, words, end);
-		if (!write_piece(self))
+	/* In a forked child trace_at still points to the parent's journal. */
+	if (!self->trace_piece || must_leave(self)) {
+		if (!take_piece(self))
 			return false;
-		piece->next = piece->place - 1 + used;
-		self->trace_at = self->trace_end = NULL;
+	} else if (self->trace_at && !write_piece(self)) {
+		return false;
 	}
-	return move_piece(self, words, end);
+	self->trace_at = self->trace_end = NULL;
+	offset = pdn_trace_file_claim();
+	if (!offset)
+		return false;
+	pdn_trace_chunk_begin(self->trace_piece, self->trace_memory, offset, self->tid, end);
+	self->trace_base = end;
+	self->trace_at = self->trace_memory + sizeof(struct pdn_trace_chunk);
+	self->trace_end = self->trace_memory + PDN_JOURNAL_PIECE_SIZE;
+	return true;
 }
 
 /* ---- making room ---------------------------------------------------------------------------- */
@@ -215,7 +163,7 @@ static bool make_room_alone(struct pdn_thread *self, unsigned words, uint64_t en
 
 	if (!has_slot(self))
 		move_counters(self);
-	if (!pdn_stream_has_room(self, words + more) && !next_place(self, words + more, end)) {
+	if (!pdn_stream_has_room(self, words + more) && !next_place(self, end)) {
 		if (pdn_trace_file_is_cut())
 			pdn_trace_stop();
 		return false;
@@ -232,8 +180,7 @@ static bool make_room_alone(struct pdn_thread *self, unsigned words, uint64_t en
 __attribute__((noinline)) bool pdn_stream_make_room(struct pdn_thread *self, unsigned words,
 						    uint64_t end, bool is_event)
 {
-	int error = errno;
-	struct pdn_alone alone;
+	struct pdn_shield alone;
 	bool ready = false;
 
 	/* In a child that has not noticed the fork yet, the pieces are the parent's. */
@@ -254,36 +201,34 @@ __attribute__((noinline)) bool pdn_stream_make_room(struct pdn_thread *self, uns
 		if (!ready && is_event)
 			pdn_stream_lose_event(self);
 	}
-	errno = error;
 	return ready;
 }
 
 __attribute__((noinline)) void pdn_stream_write_late(const struct pdn_thread *self)
 {
-	int error = errno;
-	struct pdn_alone alone;
+	struct pdn_shield alone;
 
 	pdn_alone_begin(&alone);
 	if (self->trace_piece) /* none in a child that was forked meanwhile */
 		write_piece(self);
 	pdn_alone_end(&alone);
-	errno = error;
 }
 
 /* ---- threads and fork ----------------------------------------------------------------------- */
 
 void pdn_stream_start_thread(struct pdn_thread *self)
 {
-	int error = errno;
+	struct pdn_shield alone;
 
-	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPEN) {
-		if (has_slot(self))
-			/* Relaxed: the slot is in use already; the tid is for readers. */
-			__atomic_store_n(&slot_of(self)->tid, self->tid, __ATOMIC_RELAXED);
-		else
-			move_counters_alone(self);
-	}
-	errno = error;
+	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN)
+		return;
+	pdn_alone_begin(&alone);
+	if (has_slot(self))
+		/* Relaxed: the slot is in use already; the tid is for readers. */
+		__atomic_store_n(&slot_of(self)->tid, self->tid, __ATOMIC_RELAXED);
+	else
+		move_counters(self);
+	pdn_alone_end(&alone);
 }
 
 PDN_NOTIFIED(thread_starts, pdn_stream_start_thread);

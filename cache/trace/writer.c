@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "cache/trace/writer.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,15 +52,10 @@ static bool create_file(const char *name)
 	uint64_t device, inode;
 
 	pdn_journal_rescue();
-	if (!pdn_trace_file_create(name))
-		return false;
 	header = pdn_journal_begin();
-	if (!header) {
-		pdn_trace_file_drop(ENOMEM);
-		return false;
-	}
-	fill_header(header);
-	if (!pdn_trace_file_begin(header)) {
+	if (header)
+		fill_header(header);
+	if (!pdn_trace_file_create(name, header)) {
 		pdn_journal_end();
 		pdn_journal_forget();
 		return false;
@@ -110,8 +104,8 @@ static void wait_for_opening(void)
 void pdn_trace_open(void)
 {
 	const struct pdn_config *config;
-	int untried = PDN_TRACE_UNTRIED, error = errno;
-	struct pdn_alone alone;
+	int untried = PDN_TRACE_UNTRIED;
+	struct pdn_shield alone;
 	bool opened;
 
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) >= PDN_TRACE_OPEN)
@@ -120,7 +114,6 @@ void pdn_trace_open(void)
 	if (!__atomic_compare_exchange_n(&pdn_trace.state, &untried, PDN_TRACE_OPENING, false,
 					 __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
 		wait_for_opening();
-		errno = error;
 		return;
 	}
 	opened = config->enabled && config->trace;
@@ -138,12 +131,11 @@ void pdn_trace_open(void)
 	if (opened && pdn_self_tls)
 		pdn_stream_start_thread(pdn_self_tls);
 	write_distrust();
-	errno = error;
 }
 
 PDN_STARTS void pdn_trace_call_names(const char *names)
 {
-	struct pdn_alone alone;
+	struct pdn_shield alone;
 
 	process.call_names = names;
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN)
@@ -158,9 +150,6 @@ PDN_STARTS void pdn_trace_call_names(const char *names)
 
 void pdn_trace_fork_child(void)
 {
-	const struct pdn_config *config = pdn_config();
-	int error = errno;
-
 	pdn_stacks_fork_child(); /* lines on standard error have used it without a trace, too */
 	if (pdn_trace.state == PDN_TRACE_UNTRIED ||
 	    (pdn_trace.state == PDN_TRACE_OFF && !pdn_trace.header))
@@ -173,39 +162,32 @@ void pdn_trace_fork_child(void)
 	pdn_trace.header = NULL;
 	process.wrote_distrust = false;
 	pdn_trace.state = PDN_TRACE_UNTRIED;
-	pdn_trace_mask = config->trace_events;
+	pdn_trace_mask = pdn_config()->trace_events;
 	pdn_thread_look_now();
-	errno = error;
 }
 
 /* Puts the counts of all threads whose counters are not in the file into one slot. */
 static void sum_up(void)
 {
-	struct pdn_counters sum = {0};
 	struct pdn_trace_slot *slot;
-	bool any = false;
+	uint64_t sum[3] = {0}; /* hits, misses, tag checks */
 
 	for (struct pdn_thread *t = pdn_thread_next_ever(NULL); t; t = pdn_thread_next_ever(t)) {
 		/* As in pdn_counter_sum(). */
 		struct pdn_counters *counters = __atomic_load_n(&t->counters, __ATOMIC_ACQUIRE);
 
-		if (counters != &t->own_counters)
-			continue;
-		sum.hits += __atomic_load_n(&counters->hits, __ATOMIC_RELAXED);
-		sum.misses += __atomic_load_n(&counters->misses, __ATOMIC_RELAXED);
-		sum.tag_checks += __atomic_load_n(&counters->tag_checks, __ATOMIC_RELAXED);
-		any = any || sum.hits || sum.misses || sum.tag_checks;
+		for (unsigned i = 0; i < 3 && counters == &t->own_counters; i++)
+			sum[i] += __atomic_load_n(&counters->hits + i, __ATOMIC_RELAXED);
 	}
-	slot = any ? pdn_trace_slot_new(pdn_trace.header, PDN_SLOT_OF_MANY) : NULL;
+	slot = sum[0] || sum[1] || sum[2] ? pdn_trace_slot_new(PDN_SLOT_OF_MANY) : NULL;
 	if (slot)
-		memcpy(slot, &sum, sizeof(sum));
+		memcpy(slot, sum, sizeof(sum));
 }
 
 PDN_STARTS void pdn_trace_close(void)
 {
 	struct pdn_trace_clock end;
-	int error = errno;
-	struct pdn_alone alone;
+	struct pdn_shield alone;
 
 	/*
 	 * A child that has not noticed the fork leaves its parent's alone. Relaxed: it only decides
@@ -227,5 +209,4 @@ PDN_STARTS void pdn_trace_close(void)
 	else if (pdn_trace_file_is_cut())
 		pdn_trace_stop();
 	pdn_alone_end(&alone);
-	errno = error;
 }

@@ -342,8 +342,10 @@ START_TEST(a_chunk_behind_a_hole)
 
 	pdn_trace_open();
 	call_at(0);
-	hole = pdn_trace_file_claim(3);
+	hole = pdn_trace_file_claim();
 	ck_assert_uint_ne(hole, 0);
+	ck_assert_uint_eq(pdn_trace_file_claim(), hole + PDN_TRACE_UNIT);
+	ck_assert_uint_eq(pdn_trace_file_claim(), hole + 2 * PDN_TRACE_UNIT);
 	pthread_create(&thread, NULL, write_one, NULL);
 	pthread_join(thread, NULL);
 	/* As on a file system that can't allocate space beforehand. */

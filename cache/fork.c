@@ -30,7 +30,7 @@
 #include "cache/retire/turns.h"
 #include "cache/subscribe.h"
 #include "cache/show/page.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/writer.h"
 #include "cache/trust/volatile.h"
 
 /* ---- in a child ----------------------------------------------------------------------------- */

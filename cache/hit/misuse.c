@@ -18,8 +18,8 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/subscribe.h"
-#include "cache/trace/modules.h"
-#include "cache/trace/stack.h"
+#include "cache/trace/stack/modules.h"
+#include "cache/trace/stack/stack.h"
 
 /* ---- stacks --------------------------------------------------------------------------------- */
 

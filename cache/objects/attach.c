@@ -18,7 +18,7 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/dmabuf/region_dmabuf.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 #define unlikely(x) __builtin_expect(!!(x), 0)
 

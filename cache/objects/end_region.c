@@ -13,7 +13,6 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/retire/retired.h"
-#include "cache/trace/writer.h"
 
 /* Does all of the region's memory end with the scope? */
 static bool is_whole(uint32_t region, const struct pdn_scope *scope)

@@ -16,7 +16,8 @@
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"
 #include "cache/hit/region.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
+#include "cache/trace/stack/stack.h"
 
 #define AT_ONCE 64u
 

@@ -25,7 +25,7 @@
 #include "cache/end/race.h"
 #include "cache/hit/region.h"
 #include "cache/base/thread.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 /*
  *	FREE -> LIVE				made, and found by attach

@@ -4,7 +4,7 @@
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 static struct pdn_trace_note note_about(const struct pindown_region *region, const char *consumer)
 {

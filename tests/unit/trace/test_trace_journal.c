@@ -24,8 +24,8 @@
 
 #include "tools/trace/journal.h"
 #include "cache/base/thread.h"
-#include "cache/trace/file.h" /* the command has one too */
-#include "cache/trace/journal.h"
+#include "cache/trace/writer/file.h" /* the command has one too */
+#include "cache/trace/journal/rescue.h"
 
 /*
  * Separates this program from the other processes of the machine, if that is allowed: traced

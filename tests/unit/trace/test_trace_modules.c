@@ -25,7 +25,7 @@
 /* Only a thread that waits for the reader calls this. */
 static void wait_for_the_reader(struct pdn_backoff *rest);
 #define pdn_backoff(rest) wait_for_the_reader(rest)
-#include "cache/trace/modules.c"
+#include "cache/trace/stack/modules.c"
 #undef pdn_backoff
 
 static uint64_t here(void)

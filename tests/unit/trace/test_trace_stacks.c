@@ -16,9 +16,9 @@
 
 #include "cache/hook_events.h"
 #include "cache/base/thread.h"
-#include "cache/trace/modules.h"
-#include "cache/trace/stack.h"
-#include "cache/trace/unwind.h"
+#include "cache/trace/stack/modules.h"
+#include "cache/trace/stack/stack.h"
+#include "cache/trace/stack/unwind.h"
 #include "tests/unit/support/trace_test.h"
 
 /* Where the functions below must return to, outermost first. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The modules of the process, from /proc/self/maps: finding an address's, and writing it down. */
 #define _GNU_SOURCE
-#include "cache/trace/modules.h"
+#include "cache/trace/stack/modules.h"
 
 #include <elf.h>
 #include <stdio.h>
@@ -11,7 +11,8 @@
 #include "cache/base/safe_read.h"
 #include "cache/base/system.h"
 #include "cache/trace/format.h"
-#include "cache/trace/stack.h"
+
+PDN_WEAK_EVENT(stack_words, (enum pdn_record, unsigned, const uint64_t *, unsigned));
 
 enum { MAX_MODULES = 1024, MAX_PATH = 1400, MAX_ID = 64, TRIES = 200 };
 
@@ -111,27 +112,26 @@ struct identity {
 /* The build id is in a note of the linker, with the name "GNU". */
 static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
 {
-	Elf64_Nhdr note;
-	char name[4];
+	static const uint32_t gnu = 'G' | 'N' << 8 | 'U' << 16;
+	uint32_t all[128];
+	size_t left = bytes < sizeof(all) ? bytes : sizeof(all);
 
-	for (unsigned i = 0; i < 16 && bytes >= sizeof(note); i++) {
-		uint64_t length;
+	if (!pdn_safe_read(all, at, left))
+		return;
+	/* Lengths of name and content, the type, then name and content, each in whole words. */
+	for (uint32_t *note = all; left >= 16;) {
+		size_t whole = 12 + ((note[0] + 3ull) & ~3ull) + ((note[1] + 3ull) & ~3ull);
 
-		if (!pdn_safe_read(&note, at, sizeof(note)))
+		if (whole > left)
 			return;
-		length = sizeof(note) + ((note.n_namesz + 3ull) & ~3ull) +
-			 ((note.n_descsz + 3ull) & ~3ull);
-		if (length > bytes)
-			return;
-		if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 &&
-		    pdn_safe_read(name, at + sizeof(note), 4) && memcmp(name, "GNU", 4) == 0 &&
-		    note.n_descsz <= MAX_ID &&
-		    pdn_safe_read(identity->id, at + sizeof(note) + 4, note.n_descsz)) {
-			identity->length = note.n_descsz;
+		if (note[0] == 4 && note[2] == NT_GNU_BUILD_ID && note[3] == gnu &&
+		    note[1] <= MAX_ID) {
+			identity->length = note[1];
+			memcpy(identity->id, note + 4, note[1]);
 			return;
 		}
-		at += length;
-		bytes -= length;
+		note += whole / 4;
+		left -= whole;
 	}
 }
 
@@ -180,7 +180,7 @@ static void write_module(const struct pdn_module *module, const struct identity 
 	words[3] = identity->length | (uint64_t)length << 16;
 	memcpy(words + 4, identity->id, identity->length);
 	memcpy(words + 4 + id_words, path, length);
-	pdn_trace_words(PDN_RECORD_MODULE, module->number, words, used);
+	PDN_NOTIFY(stack_words, PDN_RECORD_MODULE, module->number, words, used);
 }
 
 /* Under `owner`, with its path in `path`. */

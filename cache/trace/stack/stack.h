@@ -32,7 +32,24 @@ unsigned pdn_stack_callers(uint64_t *pcs, unsigned max);
 
 void pdn_stacks_fork_child(void);
 
-/* In events.c: a record that is no event; `words` follow its first word. False: no room. */
-bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count);
+/* A stack of one frame, for an event that names its caller even without stacks; 0: unknown. */
+uint32_t pdn_trace_caller(const void *caller);
+
+/*
+ * The number of the current stack: all of it where stacks are wanted. Where they are not, it is 0,
+ * or with `few` the innermost frames.
+ */
+uint32_t pdn_trace_stack(bool few);
+
+/* For `origin`: of a stack's number, which is returned as it is, or of a return address. */
+uint32_t pdn_trace_origin(uint64_t number_or_address);
+bool pdn_trace_is_address(uint64_t number_or_address);
+
+/*
+ * For call stacks: a module is about to be unloaded, which makes knowledge about code addresses
+ * stale; a module is about to be loaded, perhaps at the place of an unloaded one.
+ */
+void pdn_stacks_unloading(void);
+void pdn_stacks_loading(void);
 
 #endif

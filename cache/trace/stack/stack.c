@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Walking up call stacks with cached rules, and numbering the stacks that a trace has. */
 #define _GNU_SOURCE
-#include "cache/trace/stack.h"
+#include "cache/trace/stack/stack.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,9 +11,8 @@
 #include "cache/base/address_space.h"
 #include "cache/base/safe_read.h"
 #include "cache/base/thread.h"
-#include "cache/trace/writer.h"
-#include "cache/trace/modules.h"
-#include "cache/trace/unwind.h"
+#include "cache/trace/stack/modules.h"
+#include "cache/trace/stack/unwind.h"
 
 /* For reads of stack words, which to a sanitizer are the red zones of other variables. */
 #define UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
@@ -361,7 +360,7 @@ static uint32_t add_stack(uint32_t place, const uint64_t *frames, unsigned count
 
 	words[0] = place + 1;
 	memcpy(words + 1, frames, count * sizeof(*frames));
-	pdn_trace_words(PDN_RECORD_STACK, count, words, 1 + count);
+	PDN_NOTIFY(stack_words, PDN_RECORD_STACK, count, words, 1 + count);
 	return place + 1;
 }
 

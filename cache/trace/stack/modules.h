@@ -11,6 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cache/base/notify.h"
+#include "cache/trace/format.h"
+
 struct pdn_module {
 	uint64_t begin, end;
 	uint64_t bias;	      /* address in the process - address in the file */
@@ -44,6 +47,12 @@ bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
  * "libx.so+0x1234". Slow. False: as above, and the text is empty.
  */
 bool pdn_module_text(uint64_t pc, char *text, size_t capacity);
+
+/*
+ * There is a module or a stack that the trace does not have yet: a record that is no event. The
+ * words follow its first one.
+ */
+PDN_EVENT(stack_words, (enum pdn_record, unsigned what, const uint64_t *words, unsigned count));
 
 /* In a forked child: all modules are new to its own trace. */
 void pdn_modules_fork_child(void);

@@ -1,26 +1,106 @@
 // SPDX-License-Identifier: MIT
 /* A thread's place in the trace file: the slot of its counters, its pieces and chunks. */
 #define _GNU_SOURCE
-#include "cache/trace/stream.h"
+#include "cache/trace/writer/stream.h"
 
 #include <string.h>
 
-#include "cache/trace/chunk.h"
-#include "cache/trace/clock.h"
-#include "cache/trace/file.h"
-#include "cache/trace/journal.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/journal/journal.h"
+#include "cache/trace/writer/clock.h"
+#include "cache/trace/writer/writer.h"
 
-enum { CLOCK_WORDS = 5, TWO_WORDS = 2 };
+enum { OTHERS = 5 + 2 + 2 }; /* words of a clock, a thread and a loss before an event */
 /*
  * trace_base of a record whose thread has exited: out of range of each time stamp, also of a small
  * one, as a machine has that has just booted.
  */
 #define RETURNED (1ull << 63)
 
-static uint32_t streams; /* how many have begun */
+static uint32_t streams;	      /* how many have begun */
+static struct pdn_trace_chunk *slots; /* the chunk of counters that slots are taken from */
+
+/* ---- chunks --------------------------------------------------------------------------------- */
+
+/*
+ * Begins the piece's next chunk, in the unit of the file at `offset`, and lets readers see it. Its
+ * first records' times count from `base`.
+ */
+static void begin_chunk(struct pdn_journal_piece *piece, char *memory, uint64_t offset,
+			uint32_t tid, uint64_t base)
+{
+	struct pdn_trace_chunk *chunk = (struct pdn_trace_chunk *)(void *)memory;
+	struct pdn_trace_header *header = pdn_trace.header;
+	uint64_t end = offset / PDN_TRACE_UNIT + 1;
+	uint64_t known = __atomic_load_n(&header->units, __ATOMIC_RELAXED);
+
+	pdn_journal_move(piece, memory, offset);
+	chunk->kind = (uint16_t)piece->kind;
+	chunk->units = 1;
+	chunk->stream = piece->stream;
+	chunk->sequence = piece->sequence++;
+	chunk->tid = tid;
+	chunk->base = base;
+	pdn_trace_clock_read(&chunk->clock);
+	/* Release: pairs with readers of the file. The number of units is only a count: relaxed. */
+	__atomic_store_n(&chunk->magic, PDN_CHUNK_MAGIC, __ATOMIC_RELEASE);
+	while (known < end && !__atomic_compare_exchange_n(&header->units, &known, end, false,
+							   __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+	/* For copies of the file. Readers on this machine see the header in memory. */
+	pdn_trace_file_write(header, sizeof(*header), 0);
+}
 
 /* ---- counters in the file ------------------------------------------------------------------- */
+
+static const uint32_t slots_of_a_chunk =
+	(PDN_JOURNAL_PIECE_SIZE - sizeof(struct pdn_trace_chunk)) / sizeof(struct pdn_trace_slot);
+
+/* Gives a free slot of `chunk` to tid; NULL: there is none. */
+static struct pdn_trace_slot *claim_free_slot(struct pdn_trace_chunk *chunk, uint32_t tid)
+{
+	struct pdn_trace_slot *slot = (struct pdn_trace_slot *)(chunk + 1);
+
+	for (uint32_t i = 0; i < slots_of_a_chunk; i++) {
+		uint32_t free = 0;
+
+		/*
+		 * Relaxed: this only decides the slot's owner; a new slot's zeroes become visible
+		 * with the chunk.
+		 */
+		if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
+		    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false, __ATOMIC_RELAXED,
+						__ATOMIC_RELAXED))
+			return &slot[i];
+	}
+	return NULL;
+}
+
+/* A full chunk stays as it is: its slots are in use. */
+struct pdn_trace_slot *pdn_stream_slot_new(uint32_t tid)
+{
+	struct pdn_trace_chunk *chunk = __atomic_load_n(&slots, __ATOMIC_ACQUIRE);
+	struct pdn_trace_slot *slot = chunk ? claim_free_slot(chunk, tid) : NULL;
+	struct pdn_journal_piece *piece;
+	uint64_t offset;
+	char *memory;
+
+	if (slot)
+		return slot;
+	offset = pdn_trace_file_claim();
+	piece = offset ? pdn_journal_piece_new(PDN_CHUNK_COUNTERS, &memory) : NULL;
+	if (!piece)
+		return NULL;
+	begin_chunk(piece, memory, offset, tid, 0);
+	slot = claim_free_slot((struct pdn_trace_chunk *)(void *)memory, tid);
+	/*
+	 * If another thread has begun a chunk first, only this one slot of the new chunk is ever
+	 * used. Release: pairs with the acquire above, so that a thread that finds the chunk finds
+	 * it set up.
+	 */
+	__atomic_compare_exchange_n(&slots, &chunk, (struct pdn_trace_chunk *)(void *)memory, false,
+				    __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+	return slot;
+}
 
 static bool has_slot(const struct pdn_thread *self)
 {
@@ -40,7 +120,7 @@ static struct pdn_trace_slot *slot_of(struct pdn_thread *self)
  */
 static void move_counters(struct pdn_thread *self)
 {
-	struct pdn_trace_slot *slot = pdn_trace_slot_new(self->tid);
+	struct pdn_trace_slot *slot = pdn_stream_slot_new(self->tid);
 
 	if (!slot)
 		return;
@@ -52,13 +132,16 @@ void pdn_stream_lose_event(struct pdn_thread *self)
 {
 	struct pdn_trace_header *header = pdn_trace.header;
 
+	/* A child that has not noticed the fork has its parent's. */
+	if (!header || !pdn_process_is_known())
+		return;
 	if (self && has_slot(self))
 		pdn_count(&self->counters->lost_events);
-	else if (header) /* relaxed: a count, for the reader of the file */
+	else /* relaxed: a count, for the reader of the file */
 		__atomic_fetch_add(&header->lost, 1, __ATOMIC_RELAXED);
 }
 
-/* ---- pieces and chunks ---------------------------------------------------------------------- */
+/* ---- pieces --------------------------------------------------------------------------------- */
 
 static bool write_piece(const struct pdn_thread *self)
 {
@@ -67,7 +150,7 @@ static bool write_piece(const struct pdn_thread *self)
 				    self->trace_piece->place - 1);
 }
 
-/* A piece without a place, for the rest of the stream or, if it is the thread's first, a new one. */
+/* A piece without a place, for the rest of the stream, or for a new one. */
 static bool take_piece(struct pdn_thread *self)
 {
 	const struct pdn_journal_piece *left = self->trace_piece;
@@ -114,7 +197,7 @@ static bool next_place(struct pdn_thread *self, uint64_t end)
 	offset = pdn_trace_file_claim();
 	if (!offset)
 		return false;
-	pdn_trace_chunk_begin(self->trace_piece, self->trace_memory, offset, self->tid, end);
+	begin_chunk(self->trace_piece, self->trace_memory, offset, self->tid, end);
 	self->trace_base = end;
 	self->trace_at = self->trace_memory + sizeof(struct pdn_trace_chunk);
 	self->trace_end = self->trace_memory + PDN_JOURNAL_PIECE_SIZE;
@@ -123,25 +206,24 @@ static bool next_place(struct pdn_thread *self, uint64_t end)
 
 /* ---- making room ---------------------------------------------------------------------------- */
 
-static void put_word(struct pdn_thread *self, enum pdn_record type, uint64_t word)
+static void put(struct pdn_thread *self, enum pdn_record type, const uint64_t *words,
+		unsigned count)
 {
-	uint64_t *at = pdn_stream_take(self, TWO_WORDS);
+	uint64_t *at = pdn_stream_take(self, count + 1);
 
-	at[1] = word;
-	pdn_stream_commit(at, TWO_WORDS, type, 0, 0);
+	memcpy(at + 1, words, count * sizeof(*words));
+	pdn_stream_commit(at, count + 1, type, 0, 0);
 }
 
 static void put_clock(struct pdn_thread *self, uint64_t base)
 {
-	uint64_t *at = pdn_stream_take(self, CLOCK_WORDS);
-	struct pdn_trace_clock clock;
+	struct {
+		uint64_t base;
+		struct pdn_trace_clock clock;
+	} words = {.base = base};
 
-	pdn_trace_clock_read(&clock);
-	at[1] = base;
-	at[2] = clock.ticks;
-	at[3] = clock.monotonic;
-	at[4] = clock.realtime;
-	pdn_stream_commit(at, CLOCK_WORDS, PDN_RECORD_CLOCK, 0, 0);
+	pdn_trace_clock_read(&words.clock);
+	put(self, PDN_RECORD_CLOCK, &words.base, sizeof(words) / sizeof(words.base));
 	self->trace_base = base;
 }
 
@@ -149,27 +231,23 @@ static void put_clock(struct pdn_thread *self, uint64_t base)
 static void put_lost(struct pdn_thread *self)
 {
 	struct pdn_trace_slot *slot = slot_of(self);
-	uint64_t lost = self->counters->lost_events;
+	uint64_t more = self->counters->lost_events - slot->told;
 
-	if (lost == slot->told)
-		return;
-	put_word(self, PDN_RECORD_LOST, lost - slot->told);
-	slot->told = lost;
+	if (more)
+		put(self, PDN_RECORD_LOST, &more, 1);
+	slot->told += more;
 }
 
 static bool make_room_alone(struct pdn_thread *self, unsigned words, uint64_t end)
 {
-	const unsigned more = CLOCK_WORDS + TWO_WORDS + TWO_WORDS;
+	const uint64_t tid = self->tid;
 
 	if (!has_slot(self))
 		move_counters(self);
-	if (!pdn_stream_has_room(self, words + more) && !next_place(self, end)) {
-		if (pdn_trace_file_is_cut())
-			pdn_trace_stop();
+	if (!pdn_stream_has_room(self, words + OTHERS) && !next_place(self, end))
 		return false;
-	}
 	if (self->trace_base == RETURNED)
-		put_word(self, PDN_RECORD_THREAD, self->tid);
+		put(self, PDN_RECORD_THREAD, &tid, 1);
 	if (end - self->trace_base > UINT32_MAX)
 		put_clock(self, end);
 	if (has_slot(self))
@@ -178,10 +256,10 @@ static bool make_room_alone(struct pdn_thread *self, unsigned words, uint64_t en
 }
 
 __attribute__((noinline)) bool pdn_stream_make_room(struct pdn_thread *self, unsigned words,
-						    uint64_t end, bool is_event)
+						    uint64_t end)
 {
 	struct pdn_shield alone;
-	bool ready = false;
+	bool ready;
 
 	/* In a child that has not noticed the fork yet, the pieces are the parent's. */
 	if (!pdn_process_is_known()) {
@@ -189,18 +267,14 @@ __attribute__((noinline)) bool pdn_stream_make_room(struct pdn_thread *self, uns
 			return false;
 		pdn_process_begin();
 	}
-	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN)
-		pdn_trace_open();
-	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPEN) {
-		/* While the file is full, a lost event costs no more than a look at the clock. */
-		if (pdn_stream_has_room(self, words) || !pdn_trace_file_is_full()) {
-			pdn_alone_begin(&alone);
-			ready = make_room_alone(self, words, end);
-			pdn_alone_end(&alone);
-		}
-		if (!ready && is_event)
-			pdn_stream_lose_event(self);
-	}
+	pdn_trace_open();
+	/* While the file is full, a lost event costs no more than a look at the clock. */
+	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN ||
+	    (!pdn_stream_has_room(self, words) && pdn_trace_file_is_full()))
+		return false;
+	pdn_alone_begin(&alone);
+	ready = make_room_alone(self, words, end);
+	pdn_alone_end(&alone);
 	return ready;
 }
 
@@ -259,4 +333,5 @@ void pdn_streams_fork_child(void)
 		self->trace_base = 0;
 	}
 	streams = 0;
+	slots = NULL;
 }

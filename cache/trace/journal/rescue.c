@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 /* Journals of other processes: finding them, and saving those of killed ones into their files. */
 #define _GNU_SOURCE
+#include "cache/trace/journal/rescue.h"
+
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +11,6 @@
 #include "cache/base/log.h"
 #include "cache/base/safe_read.h"
 #include "cache/base/system.h"
-#include "cache/trace/journal.h"
 
 enum {
 	MAX_CHECKED = 4096,   /* the usual limit of a machine's segments */
@@ -107,28 +108,16 @@ static bool is_file_of(const struct pdn_journal *journal, int fd, struct stat *s
 	       pdn_journal_is_of(journal, status->st_dev, status->st_ino, &header);
 }
 
-static size_t without_zeroes(const char *memory)
-{
-	size_t bytes = PDN_JOURNAL_PIECE_SIZE;
-
-	while (bytes && ((const uint64_t *)(const void *)memory)[bytes / 8 - 1] == 0)
-		bytes -= 8;
-	return bytes;
-}
-
 /* Does not extend a file that was truncated meanwhile. */
 static bool save_piece(int fd, uint64_t size, uint64_t place, uint64_t memory)
 {
-	static char copy[PDN_JOURNAL_PIECE_SIZE] __attribute__((aligned(8)));
-	size_t bytes;
+	static char copy[PDN_JOURNAL_PIECE_SIZE];
+	const long bytes = sizeof(copy);
 
-	if (!place)
+	if (!place || place - 1 > size || size - (place - 1) < sizeof(copy))
 		return true;
-	if (!pdn_safe_read(copy, memory, sizeof(copy)))
-		return false;
-	bytes = without_zeroes(copy);
-	return !bytes || place - 1 + bytes > size ||
-	       pdn_sys(SYS_pwrite64, fd, copy, bytes, place - 1) == (long)bytes;
+	return pdn_safe_read(copy, memory, sizeof(copy)) &&
+	       pdn_sys(SYS_pwrite64, fd, copy, bytes, place - 1) == bytes;
 }
 
 static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, uint64_t at)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* The trace file: creating it under a free name, keeping its descriptor, claiming and writing. */
 #define _GNU_SOURCE
-#include "cache/trace/file.h"
+#include "cache/trace/writer/file.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -12,11 +13,13 @@
 
 #include "cache/base/descriptor.h"
 #include "cache/base/environment.h"
-#include "cache/base/log.h"
 #include "cache/base/system.h"
-#include "cache/trace/state.h"
+#include "cache/base/visible.h"
+#include "cache/trace/journal/journal.h"
+#include "cache/trace/writer/events.h"
 
 enum { MAX_NAMES = 10000 }; /* to try for one process number */
+enum { ROOM = 40 };	    /* for what is added to a name */
 
 static struct trace_file {
 	int fd; /* -1: none; can be stale, see descriptor() */
@@ -24,7 +27,6 @@ static struct trace_file {
 	ino_t inode;
 	uint64_t next_unit;
 	int64_t full_until; /* when to ask for space again, in ns; 0: not full */
-	bool cut;	    /* it is shorter than it was: truncated by someone */
 	bool warned_full, warned_gone, warned_cut;
 } file = {.fd = -1};
 static char file_path[PATH_MAX]; /* in .bss; as a member, its zeroes would be in the library file */
@@ -49,63 +51,46 @@ static const char *replacement(const char *at, char *own, size_t *length)
 	case 'h':
 		return uname(&system) == 0 ? strcpy(own, system.nodename) : NULL;
 	case 'q':
-		*length = strcspn(at, "}");
-		if (at[2] != '{' || !at[*length])
-			return NULL;
-		return pdn_variable_of(at + 3, (*length)++ - 3);
+		*length = strcspn(at, "}") + 1;
+		return at[2] == '{' && at[*length - 1] ? pdn_variable_of(at + 3, *length - 4)
+						       : NULL;
 	default:
 		return NULL;
 	}
 }
 
 /*
- * app.pdt means app.<pid>.pdt. The nth further file of the same process, as after an exec, has .n
- * before its .pdt. False if the name gets too long.
+ * app.pdt means app.<pid>.pdt. Stores what comes before the .pdt, and returns its length; 0: it is
+ * too long.
  */
-static bool expand_name(const char *name, unsigned n, char *path, size_t capacity)
+static size_t expand_name(const char *name, char *path)
 {
-	static const char extension[] = ".pdt";
 	static bool warned;
-	size_t stem = strlen(name), used = 0;
-	const char *end;
+	size_t stem = strlen(name), used = 0, taken;
+	const char *end = name + stem;
 	bool has_pid = false;
-	char tail[40] = "";
-	int length;
 
-	if (stem > 4 && strcmp(name + stem - 4, extension) == 0)
-		stem -= 4;
-	end = name + stem;
-	while (name < end) {
+	if (stem > 4 && strcmp(end - 4, ".pdt") == 0)
+		end -= 4;
+	for (; name < end; name += taken) {
 		char own[sizeof(((struct utsname *)0)->nodename)];
-		size_t taken = 1, more = 1;
-		const char *text = *name == '%' ? replacement(name, own, &taken) : name;
+		const char *text = *name == '%' ? replacement(name, own, &taken) : NULL;
+		size_t more = text ? strlen(text) : 1;
 
-		if (text && text != name) {
-			more = strlen(text);
+		if (text)
 			has_pid |= name[1] == 'p';
-		} else {
-			if (!text)
-				pdn_log_once(
-					&warned, PDN_LOG_WARN,
-					"PINDOWN_TRACE: %s stays as it is: accepted are %%h "
-					"(host), %%p (process), %%q{VARIABLE} (one that is set) "
-					"and %%%%",
-					name);
-			text = name;
-			taken = 1;
-		}
-		if (more + 24 > capacity - used)
-			return false;
-		memcpy(path + used, text, more);
+		else if (*name == '%')
+			pdn_log_once(&warned, PDN_LOG_WARN,
+				     "PINDOWN_TRACE: %s stays as it is: accepted are %%h (host), "
+				     "%%p (process), %%q{VARIABLE} (one that is set) and %%%%",
+				     name);
+		taken = text ? taken : 1;
+		if (more + ROOM > PATH_MAX - used)
+			return 0;
+		memcpy(path + used, text ? text : name, more);
 		used += more;
-		name += taken;
 	}
-	if (!has_pid)
-		sprintf(tail, ".%d", (int)getpid());
-	if (n)
-		sprintf(tail + strlen(tail), ".%u", n);
-	length = snprintf(path + used, capacity - used, "%s%s", tail, extension);
-	return length > 0 && (size_t)length < capacity - used;
+	return used + (size_t)(has_pid ? 0 : sprintf(path + used, ".%d", (int)getpid()));
 }
 
 /* A negative errno. Below these numbers the program's own output would go into the trace. */
@@ -124,18 +109,23 @@ static int open_above_standard(int flags)
 	return -EMFILE;
 }
 
+/* The nth further file of the same process, as after an exec, has .n before its .pdt. */
 static int create_with_free_name(const char *name)
 {
-	for (unsigned n = 0; n < MAX_NAMES; n++) {
-		int fd;
+	size_t length = expand_name(name, file_path);
+	int fd = -EEXIST;
 
-		if (!expand_name(name, n, file_path, sizeof(file_path)))
-			return -ENAMETOOLONG;
-		fd = open_above_standard(O_CREAT | O_EXCL);
-		if (fd != -EEXIST)
-			return fd;
+	if (!length) {
+		file_path[0] = '\0';
+		return -ENAMETOOLONG;
 	}
-	return -EEXIST;
+	strcpy(file_path + length, ".pdt");
+	for (unsigned n = 1; n < MAX_NAMES && fd == -EEXIST; n++) {
+		fd = open_above_standard(O_CREAT | O_EXCL);
+		if (fd == -EEXIST)
+			sprintf(file_path + length, ".%u.pdt", n);
+	}
+	return fd;
 }
 
 /* ---- the descriptor ---------------------------------------------------------------------- */
@@ -151,18 +141,15 @@ static int reopen(int stale, struct stat *status)
 {
 	int fd = open_above_standard(O_NONBLOCK);
 
-	if (fd < 0)
-		return -1;
 	if (is_trace_file(fd, status)) {
 		/* Another thread may have been first. Don't close `stale`: it can be any file. */
 		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
 						__ATOMIC_ACQUIRE))
 			return fd;
-		pdn_descriptor_close(fd);
-		return is_trace_file(stale, status) ? stale : -1;
 	}
-	pdn_descriptor_close(fd);
-	return -1;
+	if (fd >= 0)
+		pdn_descriptor_close(fd);
+	return is_trace_file(stale, status) ? stale : -1;
 }
 
 /* Acquire: pairs with pdn_trace_file_create() and reopen(): device and inode are set before. */
@@ -242,9 +229,15 @@ static void set_full(int error)
 		     file_path, pdn_error_text(error));
 }
 
-bool pdn_trace_file_is_cut(void)
+/* The file was truncated by another process: it belongs to someone else now. */
+static void stop(void)
 {
-	return __atomic_load_n(&file.cut, __ATOMIC_RELAXED);
+	pdn_log_once(&file.warned_cut, PDN_LOG_WARN,
+		     "%s: the file was truncated: nothing is traced from here on", file_path);
+	__atomic_store_n(&pdn_trace_mask, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_trace.state, PDN_TRACE_OFF, __ATOMIC_RELEASE);
+	/* Counters and pieces stay where they are until the process ends. */
+	pdn_journal_end();
 }
 
 /* The descriptor, if the file can be written to; else -1. Relaxed: a number that only grows. */
@@ -258,13 +251,10 @@ static int writable_descriptor(void)
 		__atomic_store_n(&file.full_until, coarse_now() + 1000000000, __ATOMIC_RELAXED);
 		return -1;
 	}
-	if ((uint64_t)status.st_size < units * PDN_TRACE_UNIT) {
-		__atomic_store_n(&file.cut, true, __ATOMIC_RELAXED);
-		pdn_log_once(&file.warned_cut, PDN_LOG_WARN,
-			     "%s: the file was truncated: nothing is traced from here on",
-			     file_path);
-	}
-	return pdn_trace_file_is_cut() ? -1 : fd;
+	if ((uint64_t)status.st_size >= units * PDN_TRACE_UNIT)
+		return fd;
+	stop();
+	return -1;
 }
 
 bool pdn_trace_file_write(const void *from, size_t bytes, uint64_t offset)
@@ -303,6 +293,22 @@ uint64_t pdn_trace_file_claim(void)
 	return 0;
 }
 
+/* ---- the state of the trace ----------------------------------------------------------------- */
+
+PDN_AT_LOAD struct pdn_trace pdn_trace;
+
+void pdn_alone_begin(struct pdn_shield *alone)
+{
+	static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+	sigset_t all;
+
+	sigfillset(&all);
+	for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		sigdelset(&all, own[i]);
+	pdn_shield_up(alone);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
+}
+
 /* ---- the file as a whole ------------------------------------------------------------------ */
 
 bool pdn_trace_file_create(const char *name, const struct pdn_trace_header *header)
@@ -319,6 +325,7 @@ bool pdn_trace_file_create(const char *name, const struct pdn_trace_header *head
 		file = (struct trace_file){
 			.fd = -1, .device = status.st_dev, .inode = status.st_ino, .next_unit = 1};
 		__atomic_store_n(&file.fd, fd, __ATOMIC_RELEASE);
+		pdn_journal_publish(header, file.device, file.inode, file_path);
 		return true;
 	}
 	pdn_log(PDN_LOG_WARN, "PINDOWN_TRACE: %s: %s; nothing is traced",
@@ -328,12 +335,6 @@ bool pdn_trace_file_create(const char *name, const struct pdn_trace_header *head
 		pdn_descriptor_close(fd);
 	}
 	return false;
-}
-
-void pdn_trace_file_identify(uint64_t *device, uint64_t *inode)
-{
-	*device = file.device;
-	*inode = file.inode;
 }
 
 void pdn_trace_file_forget(void)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Writing the information about the process into unit 0 of its trace. */
 #define _GNU_SOURCE
-#include "cache/trace/info.h"
+#include "cache/trace/writer/info.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -12,7 +12,6 @@
 #include "cache/base/environment.h"
 #include "cache/base/rank.h"
 #include "cache/base/system.h"
-#include "cache/trace/writer.h"
 #include "cache/pindown.h"
 
 #define TEXT_OF(number) #number

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT
 /* Composing records from events, and writing them into the thread's stream. */
 #define _GNU_SOURCE
+#include "cache/trace/writer/events.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
-#include "cache/trace/format.h"
-#include "cache/trace/journal.h"
-#include "cache/trace/stack.h"
-#include "cache/trace/stream.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/journal/journal.h"
+#include "cache/trace/stack/modules.h"
+#include "cache/trace/stack/stack.h"
+#include "cache/trace/writer/stream.h"
+
+uint32_t pdn_trace_mask;
 
 /*
  * A record of an event. The words follow the first one; the fields are gathered in the order of
@@ -82,26 +85,31 @@ static inline uint64_t when_of(const struct pdn_thread *self, const uint64_t *at
 	return end - base <= UINT32_MAX ? end - base : 0;
 }
 
+/* Room for a record, and the base that precedes it; NULL: there is none. */
+static inline uint64_t *take(struct pdn_thread *self, unsigned words, uint64_t end, uint64_t *base)
+{
+	if (!self || !pdn_stream_prepare(self, words, end))
+		return NULL;
+	*base = self->trace_base;
+	return pdn_stream_take(self, words);
+}
+
 /*
- * Writes a record, which has its words behind the first one, then the text. False: there is no
- * room, and an event is counted as lost.
+ * Writes a record, which has its words behind the first one, then the text. Where there is no room,
+ * an event is counted as lost.
  */
-static inline bool write_record(enum pdn_record type, unsigned what, const uint64_t *words,
+static inline void write_record(enum pdn_record type, unsigned what, const uint64_t *words,
 				unsigned used, const char *text, unsigned length, uint64_t end,
 				bool is_event)
 {
 	unsigned text_words = (length + 7) / 8, all = 1 + used + text_words;
 	struct pdn_thread *self = pdn_self();
-	uint64_t *at, base;
+	uint64_t base, *at = take(self, all, end, &base);
 
-	if (self && !pdn_stream_prepare(self, all, end, is_event))
-		return false;
-	base = self ? self->trace_base : 0;
-	at = self ? pdn_stream_take(self, all) : NULL;
 	if (__builtin_expect(!at, 0)) {
 		if (is_event)
 			pdn_stream_lose_event(self);
-		return false;
+		return;
 	}
 	for (unsigned i = 0; i < used; i++)
 		at[1 + i] = words[i];
@@ -109,7 +117,6 @@ static inline bool write_record(enum pdn_record type, unsigned what, const uint6
 		memcpy(at + 1 + used, text, length);
 	pdn_stream_commit(at, all, type, what, is_event ? when_of(self, at, base, end) : 0);
 	pdn_stream_write_if_late(self);
-	return true;
 }
 
 static inline void write_draft(struct draft *draft, enum pdn_record type, unsigned what,
@@ -119,10 +126,12 @@ static inline void write_draft(struct draft *draft, enum pdn_record type, unsign
 	write_record(type, what, draft->words, draft->used, text, length, draft->end, true);
 }
 
-bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count)
+static void write_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count)
 {
-	return write_record(type, what, words, count, NULL, 0, pdn_ticks(), false);
+	write_record(type, what, words, count, NULL, 0, pdn_ticks(), false);
 }
+
+PDN_NOTIFIED(stack_words, write_words);
 
 void pdn_trace_call(unsigned call, uint64_t addr, uint64_t size, int result, uint64_t begin,
 		    uint64_t end, uint64_t extra)

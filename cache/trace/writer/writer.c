@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The life of the trace: opening it, what it says about the process, fork and exit. */
 #define _GNU_SOURCE
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/writer.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -9,15 +9,12 @@
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
-#include "cache/trace/chunk.h"
-#include "cache/trace/clock.h"
-#include "cache/trace/file.h"
-#include "cache/trace/format.h"
-#include "cache/trace/info.h"
-#include "cache/trace/journal.h"
-#include "cache/trace/stack.h"
-#include "cache/trace/state.h"
-#include "cache/trace/stream.h"
+#include "cache/trace/journal/rescue.h"
+#include "cache/trace/stack/stack.h"
+#include "cache/trace/writer/events.h"
+#include "cache/trace/writer/file.h"
+#include "cache/trace/writer/info.h"
+#include "cache/trace/writer/stream.h"
 
 /* About this process, for its file. */
 static PDN_AT_LOAD struct {
@@ -49,7 +46,6 @@ static void fill_header(struct pdn_trace_header *header)
 static bool create_file(const char *name)
 {
 	struct pdn_trace_header *header;
-	uint64_t device, inode;
 
 	pdn_journal_rescue();
 	header = pdn_journal_begin();
@@ -60,8 +56,6 @@ static bool create_file(const char *name)
 		pdn_journal_forget();
 		return false;
 	}
-	pdn_trace_file_identify(&device, &inode);
-	pdn_journal_publish(header, device, inode, pdn_trace_file_name());
 	pdn_trace.header = header;
 	pdn_trace.ended = false;
 	if (pdn_config()->trace_stacks)
@@ -158,7 +152,6 @@ void pdn_trace_fork_child(void)
 	pdn_trace_file_forget();
 	pdn_journal_forget();
 	process.forked_from = process.pid;
-	pdn_trace_slots_forget();
 	pdn_trace.header = NULL;
 	process.wrote_distrust = false;
 	pdn_trace.state = PDN_TRACE_UNTRIED;
@@ -179,7 +172,7 @@ static void sum_up(void)
 		for (unsigned i = 0; i < 3 && counters == &t->own_counters; i++)
 			sum[i] += __atomic_load_n(&counters->hits + i, __ATOMIC_RELAXED);
 	}
-	slot = sum[0] || sum[1] || sum[2] ? pdn_trace_slot_new(PDN_SLOT_OF_MANY) : NULL;
+	slot = sum[0] || sum[1] || sum[2] ? pdn_stream_slot_new(PDN_SLOT_OF_MANY) : NULL;
 	if (slot)
 		memcpy(slot, sum, sizeof(sum));
 }
@@ -206,7 +199,5 @@ PDN_STARTS void pdn_trace_close(void)
 	__atomic_store_n(&pdn_trace.header->end.ticks, end.ticks, __ATOMIC_RELEASE);
 	if (pdn_journal_write_all(pdn_trace_file_write))
 		pdn_journal_end();
-	else if (pdn_trace_file_is_cut())
-		pdn_trace_stop();
 	pdn_alone_end(&alone);
 }

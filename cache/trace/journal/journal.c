@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 /* The writer's side of the journal: its segments, and the pieces that threads prepare there. */
 #define _GNU_SOURCE
-#include "cache/trace/journal.h"
+#include "cache/trace/journal/journal.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cache/base/address_space.h"
 #include "cache/base/barrier.h"
 #include "cache/base/log.h"
-#include "cache/base/address_space.h"
 #include "cache/base/system.h"
+#include "cache/trace/journal/rescue.h"
 
 enum { MAX_SEGMENTS = 128 }; /* for 4096 threads */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Interpreting .eh_frame, without trusting it: the step from a stack frame to its caller's. */
-#include "cache/trace/unwind.h"
+#include "cache/trace/stack/unwind.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -242,12 +242,14 @@ struct machine {
 };
 
 /*
- * The instructions, by their codes; the last ones have an operand in their lower 6 bits. What each
- * does: + advances; the register s: is saved at, =: is unchanged, x: has no value, e: is elsewhere,
- * r: is as at first; [ and ]: the state is remembered, and restored; d, b, o: the CFA has a register
- * and an offset, or the one or the other alone; c: it is computed; n: nothing that matters here.
- * Then the operands: l, L: the lower bits, and in code units; u: a number; U, S: one, and a signed
- * one, in data units; 1, 2, 4: one of so many bytes, in code units; B: a block of bytes.
+ * The instructions, by their codes; the last ones have an operand in their lower 6 bits. First what
+ * each does. +: the location advances. s, =, x, e, r: the register is saved at an offset, is
+ * unchanged, has no value, is elsewhere, is as it was at first. d, b, o, c: the CFA gets a register
+ * and an offset, only the one or the other, is computed. [, ]: the state is remembered, is restored.
+ * n: nothing that matters here.
+ *
+ * Then the operands. l, L: the lower bits; the same in code units. u: a number. U, S: one in data
+ * units; a signed one. 1, 2, 4: one of so many bytes, in code units. B: a block of bytes.
  */
 static const char instructions[64 + 4][4] = {
 	[0x00] = "n",	 [0x02] = "+1",	 [0x03] = "+2",	 [0x04] = "+4",	  [0x05] = "suU",

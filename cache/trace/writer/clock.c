@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Choosing and reading the clock that stamps trace events. */
 #define _GNU_SOURCE
-#include "cache/trace/clock.h"
+#include "cache/trace/writer/clock.h"
 
 #include <string.h>
 #include <sys/prctl.h>
@@ -10,14 +10,10 @@
 #endif
 
 #include "cache/base/system.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
+#include "cache/trace/writer/writer.h"
 
 bool pdn_ticks_steady;
-
-uint64_t pdn_ticks_ns(void)
-{
-	return pdn_sys_clock_monotonic();
-}
 
 #if defined(__x86_64__)
 /* Bit 8 of edx: the counter runs at one rate in every power state. */
@@ -41,17 +37,13 @@ static bool kernel_rejected_it(void)
 {
 	static const char name[] =
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
-	static const char *const others[] = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"};
-	char text[32] = "";
+	static const char others[] = "hpet acpi_pm refined-jiffies";
+	char text[32];
 	int fd = pdn_sys_open(name, O_RDONLY);
+	long length = pdn_sys(SYS_read, fd, text, sizeof(text));
 
-	pdn_sys(SYS_read, fd, text, sizeof(text) - 1);
 	pdn_sys(SYS_close, fd);
-	text[strcspn(text, "\n")] = '\0';
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		if (strcmp(text, others[i]) == 0)
-			return true;
-	return false;
+	return length > 1 && memmem(others, sizeof(others), text, (size_t)length - 1);
 }
 #endif
 

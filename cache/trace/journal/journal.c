@@ -29,35 +29,23 @@ static void remove_segment(struct pdn_journal *journal)
 		pdn_sys(SYS_shmctl, segment - 1, IPC_RMID, NULL);
 }
 
-static struct pdn_journal *private_segment(int error)
-{
-	pdn_log_once(
-		&warned_private, PDN_LOG_WARN,
-		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
-		"trace lacks what each thread did last",
-		pdn_error_text(error));
-	return pdn_map(PDN_JOURNAL_BYTES, PROT_READ | PROT_WRITE);
-}
-
-static struct pdn_journal *shared_segment(void)
+static struct pdn_journal *new_segment(void)
 {
 	int segment = (int)pdn_sys(SYS_shmget, IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
 	long at = segment < 0 ? segment : pdn_sys(SYS_shmat, segment, NULL, 0);
 
-	if (at >= 0)
+	if (at >= 0) {
 		((struct pdn_journal *)at)->segment = segment + 1;
-	else if (segment >= 0)
+		return (struct pdn_journal *)at;
+	}
+	if (segment >= 0)
 		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
-	return at < 0 ? private_segment((int)-at) : (struct pdn_journal *)at;
-}
-
-/* Names the file that the journal belongs to, as the first segment does. */
-static void copy_identity(struct pdn_journal *journal, const struct pdn_journal *first)
-{
-	strcpy(journal->path, first->path);
-	journal->view = first->view;
-	/* All before the pieces. A journal that is only half identified belongs to no file. */
-	memcpy(journal, first, offsetof(struct pdn_journal, pieces));
+	pdn_log_once(
+		&warned_private, PDN_LOG_WARN,
+		"PINDOWN_TRACE: no shared memory of System V (%s): if the process is killed, the "
+		"trace lacks what each thread did last",
+		pdn_error_text((int)-at));
+	return pdn_map(PDN_JOURNAL_BYTES, PROT_READ | PROT_WRITE);
 }
 
 static struct pdn_journal *segment(unsigned number)
@@ -67,9 +55,13 @@ static struct pdn_journal *segment(unsigned number)
 
 	if (journal)
 		return journal;
-	made = shared_segment();
-	if (made && number)
-		copy_identity(made, segments[0]);
+	made = new_segment();
+	if (made && number) {
+		strcpy(made->path, segments[0]->path);
+		made->view = segments[0]->view;
+		/* All before the pieces. What is only half identified belongs to no file. */
+		memcpy(made, segments[0], offsetof(struct pdn_journal, pieces));
+	}
 	if (!made || __atomic_compare_exchange_n(&segments[number], &journal, made, false,
 						 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return made;
@@ -155,9 +147,9 @@ struct pdn_journal_piece *pdn_journal_piece_new(enum pdn_chunk_kind kind, char *
 	return &journal->pieces[number];
 }
 
-/* Bytes up to the end of the last complete record; later ones may still be being written. */
-static size_t complete_bytes(const uint64_t *words)
+size_t pdn_journal_complete(const char *memory)
 {
+	const uint64_t *words = (const uint64_t *)(const void *)memory;
 	const size_t max = PDN_JOURNAL_PIECE_SIZE / 8;
 	size_t at = 0, length;
 
@@ -166,11 +158,6 @@ static size_t complete_bytes(const uint64_t *words)
 	while (at < max && (length = words[at] & 0xff) != 0 && length <= max - at)
 		at += length;
 	return at * 8;
-}
-
-bool pdn_journal_is_complete(const char *memory, size_t used)
-{
-	return complete_bytes((const uint64_t *)(const void *)memory) == used;
 }
 
 void pdn_journal_move(struct pdn_journal_piece *piece, char *memory, uint64_t offset)
@@ -198,40 +185,32 @@ void pdn_journal_move(struct pdn_journal_piece *piece, char *memory, uint64_t of
  * The piece's thread may be writing there, and may move the piece on during the copy. That race is
  * intended, hence hidden from ThreadSanitizer: reading the place afterwards decides it.
  */
-__attribute__((noinline, no_sanitize("thread"))) static void copy_words(uint64_t *to,
-									const uint64_t *from)
+__attribute__((noinline, no_sanitize("thread"))) static void copy_words(void *to, const void *from)
 {
 	for (size_t i = 0; i < PDN_JOURNAL_PIECE_SIZE / 8; i++)
-		to[i] = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
-}
-
-static bool write_piece(const struct pdn_journal_piece *piece, const char *memory,
-			pdn_journal_write *write)
-{
-	static uint64_t copy[PDN_JOURNAL_PIECE_SIZE / 8];
-	/* Acquire: pairs with pdn_journal_move(). */
-	uint64_t place = __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE);
-
-	if (!place)
-		return true;
-	copy_words(copy, (const uint64_t *)(const void *)memory);
-	pdn_full_fence(); /* pairs with pdn_journal_move() */
-	if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place)
-		return true; /* its thread has written it */
-	return write(copy, piece->kind == PDN_CHUNK_EVENTS ? complete_bytes(copy) : sizeof(copy),
-		     place - 1);
+		((uint64_t *)to)[i] = __atomic_load_n((const uint64_t *)from + i, __ATOMIC_RELAXED);
 }
 
 bool pdn_journal_write_all(pdn_journal_write *write)
 {
+	static char copy[PDN_JOURNAL_PIECE_SIZE] __attribute__((aligned(8)));
+
 	for (unsigned i = 0; i < MAX_SEGMENTS * PDN_JOURNAL_PIECES; i++) {
+		unsigned number = i % PDN_JOURNAL_PIECES;
 		struct pdn_journal *journal =
 			__atomic_load_n(&segments[i / PDN_JOURNAL_PIECES], __ATOMIC_ACQUIRE);
-		unsigned number = i % PDN_JOURNAL_PIECES;
+		struct pdn_journal_piece *piece = journal ? &journal->pieces[number] : NULL;
+		/* Acquire: pairs with pdn_journal_move(). */
+		uint64_t place = piece ? __atomic_load_n(&piece->place, __ATOMIC_ACQUIRE) : 0;
+		bool events = piece && piece->kind == PDN_CHUNK_EVENTS;
 
-		if (journal &&
-		    !write_piece(&journal->pieces[number],
-				 (const char *)journal + pdn_journal_piece_at(number), write))
+		if (!place)
+			continue;
+		copy_words(copy, (const char *)journal + pdn_journal_piece_at(number));
+		pdn_full_fence(); /* pairs with pdn_journal_move() */
+		if (__atomic_load_n(&piece->place, __ATOMIC_RELAXED) != place)
+			continue; /* its thread has written it */
+		if (!write(copy, events ? pdn_journal_complete(copy) : sizeof(copy), place - 1))
 			return false;
 	}
 	return true;

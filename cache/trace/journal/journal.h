@@ -86,8 +86,8 @@ void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device,
  */
 struct pdn_journal_piece *pdn_journal_piece_new(enum pdn_chunk_kind kind, char **memory);
 
-/* Are all records in the first `used` bytes complete? */
-bool pdn_journal_is_complete(const char *memory, size_t used);
+/* Bytes of a piece up to the end of its last complete record; later ones may be being written. */
+size_t pdn_journal_complete(const char *memory);
 
 /* After its content has been written: clears the piece and gives it a new place. */
 void pdn_journal_move(struct pdn_journal_piece *piece, char *memory, uint64_t offset);

@@ -17,13 +17,6 @@ enum {
 	KEPT_SECONDS = 86400, /* a journal that can't be saved is removed at this age */
 };
 
-/* A process of root reads a trace of any user, but saves only its own. */
-static bool may_be_journal(const struct shmid_ds *about, bool of_any_user)
-{
-	return about->shm_segsz == PDN_JOURNAL_BYTES &&
-	       (about->shm_perm.cuid == geteuid() || (of_any_user && geteuid() == 0));
-}
-
 /*
  * The segment may be anybody's: one of huge pages that were never reserved raises SIGBUS where none
  * is free. So it is read by a system call only.
@@ -46,6 +39,7 @@ static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal
 	pdn_sys(SYS_shmdt, at);
 }
 
+/* A process of root reads a trace of any user, but saves only its own. */
 static void visit_all(bool of_any_user, pdn_journal_visit *visit, void *context)
 {
 	struct shm_info all;
@@ -55,7 +49,8 @@ static void visit_all(bool of_any_user, pdn_journal_visit *visit, void *context)
 	for (int i = 0; i <= last && i < MAX_CHECKED; i++) {
 		int segment = (int)pdn_sys(SYS_shmctl, i, SHM_STAT, &about);
 
-		if (segment >= 0 && may_be_journal(&about, of_any_user))
+		if (segment >= 0 && about.shm_segsz == PDN_JOURNAL_BYTES &&
+		    (about.shm_perm.cuid == geteuid() || (of_any_user && geteuid() == 0)))
 			visit_segment(segment, &about, visit, context);
 	}
 }
@@ -109,22 +104,20 @@ static bool is_file_of(const struct pdn_journal *journal, int fd, struct stat *s
 }
 
 /* Does not extend a file that was truncated meanwhile. */
-static bool save_piece(int fd, uint64_t size, uint64_t place, uint64_t memory)
+static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, uint64_t at)
 {
 	static char copy[PDN_JOURNAL_PIECE_SIZE];
 	const long bytes = sizeof(copy);
 
-	if (!place || place - 1 > size || size - (place - 1) < sizeof(copy))
-		return true;
-	return pdn_safe_read(copy, memory, sizeof(copy)) &&
-	       pdn_sys(SYS_pwrite64, fd, copy, bytes, place - 1) == bytes;
-}
+	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++) {
+		uint64_t to = journal->pieces[i].place - 1;
 
-static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, uint64_t at)
-{
-	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++)
-		if (!save_piece(fd, size, journal->pieces[i].place, at + pdn_journal_piece_at(i)))
+		if (to >= size || size - to < sizeof(copy)) /* also where there is no place */
+			continue;
+		if (!pdn_safe_read(copy, at + pdn_journal_piece_at(i), sizeof(copy)) ||
+		    pdn_sys(SYS_pwrite64, fd, copy, bytes, to) != bytes)
 			return false;
+	}
 	return true;
 }
 

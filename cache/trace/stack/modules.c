@@ -56,19 +56,19 @@ static uint64_t parse_number(const char **at, unsigned base)
 /* "begin-end perm offset major:minor inode     path" */
 static struct line parse_line(const char *at)
 {
-	struct line line = {.module.begin = parse_number(&at, 16)};
+	struct line line = {0};
+	uint64_t minor, *const numbers[] = {
+				&line.module.begin,  &line.module.end, &line.offset,
+				&line.module.device, &minor,	       &line.module.node};
 
-	at++;
-	line.module.end = parse_number(&at, 16);
-	line.code = at[3] == 'x';
-	at += sizeof(" r-xp ") - 1;
-	line.offset = parse_number(&at, 16);
-	at++;
-	line.module.device = parse_number(&at, 16) << 32;
-	at++;
-	line.module.device |= parse_number(&at, 16);
-	at++;
-	line.module.node = parse_number(&at, 10);
+	for (unsigned i = 0; i < 6; i++, at++) {
+		*numbers[i] = parse_number(&at, i < 5 ? 16 : 10);
+		if (i == 1) {
+			line.code = at[3] == 'x';
+			at += sizeof("r-xp ") - 1;
+		}
+	}
+	line.module.device = line.module.device << 32 | minor;
 	line.path = at + strspn(at, " ");
 	return line;
 }
@@ -104,6 +104,11 @@ static bool next_line(struct maps *maps, struct line *line)
 
 /* ---- a file's headers ------------------------------------------------------------------------ */
 
+static bool contains(const struct pdn_module *module, uint64_t pc)
+{
+	return pc - module->begin < module->end - module->begin;
+}
+
 struct identity {
 	unsigned char id[MAX_ID];
 	unsigned length;
@@ -135,6 +140,22 @@ static void read_note(struct identity *identity, uint64_t at, uint64_t bytes)
 	}
 }
 
+/* The loader has made addresses of most values here, but not in every file: not in the vDSO. */
+static void read_dynamic(struct pdn_module *module, uint64_t at)
+{
+	Elf64_Dyn entry;
+
+	for (; pdn_safe_read(&entry, at, sizeof(entry)) && entry.d_tag; at += sizeof(entry)) {
+		uint64_t value = entry.d_un.d_ptr;
+
+		value += contains(module, value) ? 0 : module->bias;
+		if (entry.d_tag == DT_SYMTAB)
+			module->symbols = value;
+		else if (entry.d_tag == DT_STRTAB)
+			module->names = value;
+	}
+}
+
 /* Reads the program headers, from memory at the module's begin. */
 static void read_headers(struct pdn_module *module, struct identity *identity)
 {
@@ -159,7 +180,7 @@ static void read_headers(struct pdn_module *module, struct identity *identity)
 			module->index = module->bias + part.p_vaddr;
 			module->index_bytes = (uint32_t)part.p_memsz;
 		} else if (part.p_type == PT_DYNAMIC) {
-			module->dynamic = module->bias + part.p_vaddr;
+			read_dynamic(module, module->bias + part.p_vaddr);
 		} else if (part.p_type == PT_NOTE && !identity->length) {
 			read_note(identity, module->bias + part.p_vaddr, part.p_memsz);
 		}
@@ -203,11 +224,6 @@ static const struct pdn_module *add_module(const struct pdn_module *found)
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */
-
-static bool contains(const struct pdn_module *module, uint64_t pc)
-{
-	return pc - module->begin < module->end - module->begin;
-}
 
 /*
  * Acquire: pairs with add_module(), which fills a module in before counting it. The generation is
@@ -329,26 +345,6 @@ bool pdn_module_name(uint64_t pc, char *name, size_t capacity, uint64_t *offset)
 	return true;
 }
 
-/* The loader has made addresses of most values here, but not in every file: not in the vDSO. */
-static uint64_t address_of(const struct pdn_module *module, uint64_t value)
-{
-	return contains(module, value) ? value : value + module->bias;
-}
-
-/* Where the dynamic symbols and their names lie. */
-static void find_symbols(const struct pdn_module *module, uint64_t *symbols, uint64_t *names)
-{
-	Elf64_Dyn entry;
-
-	for (uint64_t at = module->dynamic;
-	     at && pdn_safe_read(&entry, at, sizeof(entry)) && entry.d_tag != DT_NULL;
-	     at += sizeof(entry))
-		if (entry.d_tag == DT_SYMTAB)
-			*symbols = address_of(module, entry.d_un.d_ptr);
-		else if (entry.d_tag == DT_STRTAB)
-			*names = address_of(module, entry.d_un.d_ptr);
-}
-
 /*
  * The name of the exported function that contains an address in the file, and its begin. No header
  * has the number of symbols: linkers put the names behind them.
@@ -356,19 +352,20 @@ static void find_symbols(const struct pdn_module *module, uint64_t *symbols, uin
 static bool find_function(const struct pdn_module *module, uint64_t address, char *name,
 			  size_t capacity, uint64_t *begin)
 {
-	uint64_t at = 0, names = 0, n;
+	uint64_t at = module->symbols, n;
 	Elf64_Sym some[32];
 
-	find_symbols(module, &at, &names);
-	for (; at && at + sizeof(*some) <= names; at += n * sizeof(*some)) {
-		n = (names - at) / sizeof(*some) < 32 ? (names - at) / sizeof(*some) : 32;
+	for (; at && at + sizeof(*some) <= module->names; at += n * sizeof(*some)) {
+		n = (module->names - at) / sizeof(*some);
+		n = n < 32 ? n : 32;
 		if (!pdn_safe_read(some, at, n * sizeof(*some)))
 			return false;
 		for (uint64_t i = 0; i < n; i++) {
 			*begin = some[i].st_value;
 			if (ELF64_ST_TYPE(some[i].st_info) == STT_FUNC && some[i].st_shndx &&
 			    address - *begin < some[i].st_size)
-				return pdn_safe_read(name, names + some[i].st_name, capacity) &&
+				return pdn_safe_read(name, module->names + some[i].st_name,
+						     capacity) &&
 				       strnlen(name, capacity) < capacity;
 		}
 	}

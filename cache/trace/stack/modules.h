@@ -16,11 +16,11 @@
 
 struct pdn_module {
 	uint64_t begin, end;
-	uint64_t bias;	      /* address in the process - address in the file */
-	uint64_t index;	      /* .eh_frame_hdr, the index of .eh_frame; 0: none */
-	uint32_t index_bytes; /* readable there */
-	uint32_t generation;  /* in which it was last seen */
-	uint64_t dynamic;     /* PT_DYNAMIC; 0: none */
+	uint64_t bias;		 /* address in the process - address in the file */
+	uint64_t index;		 /* .eh_frame_hdr, the index of .eh_frame; 0: none */
+	uint32_t index_bytes;	 /* readable there */
+	uint32_t generation;	 /* in which it was last seen */
+	uint64_t symbols, names; /* of what it exports; 0: none */
 	uint64_t device, node;
 	uint16_t number; /* from 1; a file that is loaded again gets another one */
 	char name[64];	 /* the last part of the path */

@@ -175,10 +175,11 @@ struct bounds {
 	bool foreign;
 };
 
-static bool all_readable(uint64_t from, uint64_t to)
+/* Moves `*page` on to `end`, as far as can be read. */
+static bool reads_to(uint64_t *page, uint64_t end)
 {
-	for (uint64_t page = from & ~(uint64_t)(PAGE - 1); page < to; page += PAGE)
-		if (!pdn_is_readable(page))
+	for (; *page < end; *page += PAGE)
+		if (!pdn_is_readable(*page))
 			return false;
 	return true;
 }
@@ -193,13 +194,12 @@ static bool check_own_stack(struct pdn_thread *self, uint64_t at)
 	uint64_t ends[] = {(uint64_t)pthread_self(), getauxval(AT_EXECFN)};
 
 	for (unsigned i = 0; i < 2; i++) {
-		uint64_t high = ends[i] & ~7ull;
-
+		uint64_t high = ends[i] & ~7ull, page = at & ~(uint64_t)(PAGE - 1);
 		/* The part that was checked before is still mapped. */
+		bool known = self->stack_high == high && at < self->stack_low;
+
 		if (at >= high || high - at > MAX_OWN_STACK ||
-		    !all_readable(at, self->stack_high == high && at < self->stack_low
-					      ? self->stack_low
-					      : high))
+		    !reads_to(&page, known ? self->stack_low : high))
 			continue;
 		self->stack_low = at & ~(uint64_t)(PAGE - 1);
 		self->stack_high = high;
@@ -216,24 +216,13 @@ static struct bounds bounds_at(struct pdn_thread *self, uint64_t at)
 	return (struct bounds){at, at & ~(uint64_t)(PAGE - 1), true};
 }
 
-static bool widen(struct bounds *bounds, uint64_t at)
-{
-	if (!bounds->foreign || at - bounds->low > MAX_FOREIGN)
-		return false;
-	while (bounds->high < at + 8) {
-		if (!pdn_is_readable(bounds->high))
-			return false;
-		bounds->high += PAGE;
-	}
-	return true;
-}
-
 /* Is a whole word readable at `at`? */
 static inline bool is_within(struct bounds *bounds, uint64_t at)
 {
 	if (at < bounds->low || at % 8 || at > UINT64_MAX - 8)
 		return false;
-	return at + 8 <= bounds->high || widen(bounds, at);
+	return at + 8 <= bounds->high || (bounds->foreign && at - bounds->low <= MAX_FOREIGN &&
+					  reads_to(&bounds->high, at + 8));
 }
 
 static inline UNCHECKED uint64_t word_at(uint64_t at)
@@ -354,36 +343,30 @@ __attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, un
 
 /* ---- the table of stacks -------------------------------------------------------------------- */
 
-static uint32_t add_stack(uint32_t place, const uint64_t *frames, unsigned count)
-{
-	uint64_t words[1 + PDN_TRACE_MAX_FRAMES];
-
-	words[0] = place + 1;
-	memcpy(words + 1, frames, count * sizeof(*frames));
-	PDN_NOTIFY(stack_words, PDN_RECORD_STACK, count, words, 1 + count);
-	return place + 1;
-}
-
-/* Relaxed: the hash is all there is; the thread that has put it there writes the stack. */
-static uint32_t number_of(const uint64_t *frames, unsigned count)
+/*
+ * The stack with the frames words[1] on; its number becomes words[0]. Relaxed: the hash is all there
+ * is; the thread that has put it there writes the stack.
+ */
+static uint32_t number_of(uint64_t *words, unsigned count)
 {
 	uint64_t hash = 0;
 
-	for (unsigned i = 0; i < count; i++) {
-		hash = (hash ^ frames[i]) * 0xff51afd7ed558ccdull;
+	for (unsigned i = 1; i <= count; i++) {
+		hash = (hash ^ words[i]) * 0xff51afd7ed558ccdull;
 		hash ^= hash >> 32;
 	}
 	hash += !hash;
 	for (unsigned i = 0; count && i < 64; i++) {
-		uint32_t place = ((uint32_t)(hash >> 48) + i) % STACKS;
-		uint64_t there = __atomic_load_n(&tables->stacks[place], __ATOMIC_RELAXED);
+		uint64_t *slot = &tables->stacks[((hash >> 48) + i) % STACKS];
+		uint64_t there = __atomic_load_n(slot, __ATOMIC_RELAXED);
 
-		if (!there &&
-		    __atomic_compare_exchange_n(&tables->stacks[place], &there, hash, false,
-						__ATOMIC_RELAXED, __ATOMIC_RELAXED))
-			return add_stack(place, frames, count);
-		if (there == hash)
-			return place + 1; /* another thread may still be writing it */
+		words[0] = (uint64_t)(slot - tables->stacks) + 1;
+		if (!there && __atomic_compare_exchange_n(slot, &there, hash, false,
+							  __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			PDN_NOTIFY(stack_words, PDN_RECORD_STACK, count, words, 1 + count);
+		else if (there != hash)
+			continue;
+		return (uint32_t)words[0]; /* another thread may still be writing it */
 	}
 	return 0; /* the table is nearly full */
 }
@@ -393,31 +376,15 @@ __attribute__((noinline)) UNCHECKED uint32_t pdn_trace_stack(bool few)
 {
 	struct frame frame = caller_of(__builtin_frame_address(0));
 	struct pdn_thread *self = pdn_self();
-	uint64_t frames[PDN_TRACE_MAX_FRAMES];
+	uint64_t words[1 + PDN_TRACE_MAX_FRAMES];
 	unsigned max = pdn_stacks_depth ? pdn_stacks_depth : few ? FEW : 0;
 
 	if (!self || !max || !have_tables())
 		return 0;
-	return number_of(frames, walk(self, frame, frames, max, false));
+	return number_of(words, walk(self, frame, words + 1, max, false));
 }
 
 /* ---- one caller, whether stacks are wanted or not ------------------------------------------- */
-
-static uint32_t stack_of_one(uint64_t caller)
-{
-	struct place place;
-
-	if (!have_tables())
-		return 0;
-	look_up(caller, &place);
-	return number_of(&place.frame, place.frame < NOT_A_RETURN);
-}
-
-uint32_t pdn_trace_caller(const void *caller)
-{
-	/* With stacks the event gets its whole stack. */
-	return pdn_stacks_depth ? 0 : stack_of_one((uint64_t)(uintptr_t)caller);
-}
 
 /* The first page of memory has no code, so these numbers are no addresses. */
 _Static_assert(STACKS <= 1 << 16, "programs are not loaded below mmap_min_addr");
@@ -429,16 +396,29 @@ bool pdn_trace_is_address(uint64_t number_or_address)
 
 uint32_t pdn_trace_origin(uint64_t number_or_address)
 {
+	uint64_t words[2];
+	struct place place;
+
 	if (!pdn_trace_is_address(number_or_address))
 		return (uint32_t)number_or_address;
-	return stack_of_one(number_or_address);
+	if (!have_tables())
+		return 0;
+	look_up(number_or_address, &place);
+	words[1] = place.frame;
+	return number_of(words, place.frame < NOT_A_RETURN);
+}
+
+uint32_t pdn_trace_caller(const void *caller)
+{
+	/* With stacks the event gets its whole stack. */
+	return pdn_stacks_depth ? 0 : pdn_trace_origin((uint64_t)(uintptr_t)caller);
 }
 
 /* ---- begin, unloading, fork ----------------------------------------------------------------- */
 
 void pdn_stacks_begin(unsigned depth)
 {
-	if (have_tables())
+	if (depth && have_tables())
 		pdn_stacks_depth = depth < PDN_TRACE_MAX_FRAMES ? depth : PDN_TRACE_MAX_FRAMES;
 }
 

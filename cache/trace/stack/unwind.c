@@ -80,27 +80,19 @@ static void skip(struct cursor *cursor, uint64_t bytes)
 /* An address as .eh_frame encodes it: absolute, or relative to its own place. */
 static uint64_t address(struct cursor *cursor, unsigned encoding)
 {
-	uint64_t base = (encoding & 0x70) == 0x10 ? cursor->at : 0, value;
+	uint64_t base = encoding & 0x70 ? cursor->at : 0;
+	unsigned form = encoding & 0x0f;
 
-	switch (encoding & 0x0f) {
-	case 0x00: /* absptr */
-	case 0x04: /* udata8 */
-	case 0x0c: /* sdata8 */
-		value = number(cursor, 8);
-		break;
-	case 0x03: /* udata4 */
-		value = number(cursor, 4);
-		break;
-	case 0x0b: /* sdata4 */
-		value = (uint64_t)(int64_t)(int32_t)number(cursor, 4);
-		break;
-	default:
+	if (encoding & 0x60)
 		cursor->bad = true;
-		return 0;
-	}
-	if ((encoding & 0x70) != 0 && (encoding & 0x70) != 0x10)
-		cursor->bad = true;
-	return base + value;
+	if (form == 0x00 || form == 0x04 || form == 0x0c) /* absptr, udata8, sdata8 */
+		return base + number(cursor, 8);
+	if (form == 0x03) /* udata4 */
+		return base + number(cursor, 4);
+	if (form == 0x0b) /* sdata4 */
+		return base + (uint64_t)(int64_t)(int32_t)number(cursor, 4);
+	cursor->bad = true;
+	return 0;
 }
 
 /* ---- finding the entry of a function -------------------------------------------------------- */
@@ -166,10 +158,8 @@ static bool read_augmentation(struct common *common, struct cursor *cursor, cons
 {
 	uint64_t length, end;
 
-	if (!letters[0])
-		return true;
 	if (letters[0] != 'z')
-		return false;
+		return !letters[0];
 	common->has_length = true;
 	length = leb(cursor, false);
 	end = cursor->at + length;
@@ -182,11 +172,7 @@ static bool read_augmentation(struct common *common, struct cursor *cursor, cons
 			address(cursor, byte(cursor) & 0x1fu);
 		else if (*letters == 'S')
 			return false; /* the frame of a signal: its registers are saved elsewhere */
-#if defined(__aarch64__)
-		else if (*letters == 'B' || *letters == 'G')
-			continue; /* the key of signatures; tagged memory */
-#endif
-		else
+		else if (*letters != 'B' && *letters != 'G') /* arm64: signatures; tagged memory */
 			break;
 	}
 	if (cursor->bad || end < cursor->at || end > cursor->end)
@@ -388,10 +374,8 @@ struct pdn_rule pdn_unwind_rule(uint64_t index, uint64_t index_bytes, uint64_t p
 	struct cursor function;
 	struct common common;
 
-	if (!at || !open_entry(&function, at))
-		return unknown;
-	offset = number(&function, 4);
-	if (!offset || !read_common(&common, at + 4 - offset))
+	if (!at || !open_entry(&function, at) || !(offset = number(&function, 4)) ||
+	    !read_common(&common, at + 4 - offset))
 		return unknown;
 	begin = address(&function, common.encoding);
 	length = address(&function, common.encoding & 0x0f);

@@ -141,12 +141,11 @@ static int reopen(int stale, struct stat *status)
 {
 	int fd = open_above_standard(O_NONBLOCK);
 
-	if (is_trace_file(fd, status)) {
-		/* Another thread may have been first. Don't close `stale`: it can be any file. */
-		if (__atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
-						__ATOMIC_ACQUIRE))
-			return fd;
-	}
+	/* Another thread may have been first. Don't close `stale`: it can be any file. */
+	if (is_trace_file(fd, status) &&
+	    __atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
+					__ATOMIC_ACQUIRE))
+		return fd;
 	if (fd >= 0)
 		pdn_descriptor_close(fd);
 	return is_trace_file(stale, status) ? stale : -1;
@@ -215,9 +214,7 @@ static int64_t coarse_now(void)
 /* Asks a full disk again only after a while: each lost event would cost some microseconds. */
 bool pdn_trace_file_is_full(void)
 {
-	int64_t until = __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);
-
-	return until && coarse_now() < until;
+	return coarse_now() < __atomic_load_n(&file.full_until, __ATOMIC_RELAXED);
 }
 
 static void set_full(int error)
@@ -272,11 +269,8 @@ bool pdn_trace_file_write(const void *from, size_t bytes, uint64_t offset)
 uint64_t pdn_trace_file_claim(void)
 {
 	uint64_t unit, next;
-	int fd, error;
+	int fd = writable_descriptor(), error;
 
-	if (pdn_trace_file_is_full())
-		return 0;
-	fd = writable_descriptor();
 	if (fd < 0)
 		return 0;
 	/* Relaxed: only unique numbers are needed. */
@@ -339,15 +333,12 @@ bool pdn_trace_file_create(const char *name, const struct pdn_trace_header *head
 
 void pdn_trace_file_forget(void)
 {
-	struct pdn_shield shield;
 	struct stat status;
 	int fd = __atomic_exchange_n(&file.fd, -1, __ATOMIC_RELAXED);
 
-	pdn_shield_up(&shield);
 	if (is_trace_file(fd, &status))
 		pdn_descriptor_close(fd);
 	file_path[0] = '\0';
-	pdn_shield_down(&shield);
 }
 
 /* Acquire: as descriptor(). */

@@ -37,16 +37,12 @@ struct pdn_trace {
 extern __attribute__((visibility("hidden"))) struct pdn_trace pdn_trace;
 
 /*
- * Between these two a thread may write to the file or change its place in it: no call in a signal
+ * Between this and pdn_shield_down() a thread may write to the file or change its place in it: no call in a signal
  * handler, no jump out of one and no cancellation can find that half done, and the program never
  * sees SIGXFSZ, nor another errno. Signals that a thread causes itself stay unblocked: blocked, they
  * would kill it.
  */
 void pdn_alone_begin(struct pdn_shield *alone);
-static inline void pdn_alone_end(struct pdn_shield *alone)
-{
-	pdn_shield_down(alone);
-}
 
 /*
  * Creates the file that `name` stands for, with unit 0, which begins with the header; NULL: there

@@ -24,8 +24,7 @@ enum { MAX_COMMAND = 16384, MAX_ENVIRONMENT = 8192 };
 /* A record under construction, after the existing ones. */
 struct info {
 	struct pdn_trace_info *record;
-	char *data;
-	size_t used, capacity;
+	size_t used, capacity; /* bytes behind its head */
 	bool cut;
 };
 
@@ -40,7 +39,7 @@ static struct info begin_info(struct pdn_trace_header *header, size_t max)
 	left = (size_t)(end - (char *)record);
 	/* Leave a record's head free behind it: a zero kind ends the list. */
 	left = left > 3 * sizeof(*record) ? left - 3 * sizeof(*record) : 0;
-	return (struct info){record, (char *)(record + 1), 0, left < max ? left : max, false};
+	return (struct info){record, 0, left < max ? left : max, false};
 }
 
 static void add_bytes(struct info *info, const char *bytes, size_t length)
@@ -49,7 +48,7 @@ static void add_bytes(struct info *info, const char *bytes, size_t length)
 		info->cut = true;
 		return;
 	}
-	memcpy(info->data + info->used, bytes, length);
+	memcpy((char *)(info->record + 1) + info->used, bytes, length);
 	info->used += length;
 }
 
@@ -63,8 +62,8 @@ static void end_info(struct info *info, enum pdn_trace_info_kind kind)
 	__atomic_store_n(&info->record->kind, (uint16_t)kind, __ATOMIC_RELEASE);
 }
 
-static void write_text(struct pdn_trace_header *header, enum pdn_trace_info_kind kind,
-		       const char *text)
+void pdn_trace_info_text(struct pdn_trace_header *header, enum pdn_trace_info_kind kind,
+			 const char *text)
 {
 	struct info info = begin_info(header, PATH_MAX);
 
@@ -77,7 +76,7 @@ static void write_command(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_COMMAND);
 	int fd = pdn_sys_open("/proc/self/cmdline", O_RDONLY);
-	long got = pdn_sys(SYS_read, fd, info.data, info.capacity);
+	long got = pdn_sys(SYS_read, fd, info.record + 1, info.capacity);
 
 	info.used = got > 0 ? (size_t)got : 0;
 	info.cut = got == (long)info.capacity;
@@ -118,15 +117,6 @@ static void write_environment(struct pdn_trace_header *header)
 	end_info(&info, PDN_INFO_ENVIRONMENT);
 }
 
-static void write_program(struct pdn_trace_header *header)
-{
-	char path[PATH_MAX];
-	long length = pdn_sys_readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-	path[length > 0 ? length : 0] = '\0';
-	write_text(header, PDN_INFO_PROGRAM, path);
-}
-
 void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls)
 {
 	struct info info = begin_info(header, PDN_TRACE_UNIT);
@@ -136,21 +126,18 @@ void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls)
 	end_info(&info, PDN_INFO_CALLS);
 }
 
-void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why)
-{
-	write_text(header, PDN_INFO_DISTRUST, why);
-}
-
 void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls)
 {
-	char directory[PATH_MAX];
+	char path[PATH_MAX];
 	struct utsname system;
+	long length = pdn_sys_readlink("/proc/self/exe", path, sizeof(path) - 1);
 
-	write_text(header, PDN_INFO_VERSION, VERSION);
-	write_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
-	write_program(header);
-	write_text(header, PDN_INFO_DIRECTORY,
-		   pdn_sys_working_directory(directory, sizeof(directory)) ? directory : "");
+	path[length > 0 ? length : 0] = '\0';
+	pdn_trace_info_text(header, PDN_INFO_VERSION, VERSION);
+	pdn_trace_info_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
+	pdn_trace_info_text(header, PDN_INFO_PROGRAM, path);
+	pdn_trace_info_text(header, PDN_INFO_DIRECTORY,
+			    pdn_sys_working_directory(path, sizeof(path)) ? path : "");
 	write_environment(header);
 	if (calls)
 		pdn_trace_info_calls(header, calls);

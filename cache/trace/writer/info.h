@@ -17,7 +17,8 @@ void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls);
 /* Writes the call names alone, if they become known after the rest. */
 void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls);
 
-/* Writes why every hit is checked. */
-void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why);
+/* Writes a text, of at most PATH_MAX bytes. */
+void pdn_trace_info_text(struct pdn_trace_header *header, enum pdn_trace_info_kind kind,
+			 const char *text);
 
 #endif

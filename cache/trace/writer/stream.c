@@ -52,23 +52,20 @@ static void begin_chunk(struct pdn_journal_piece *piece, char *memory, uint64_t 
 
 /* ---- counters in the file ------------------------------------------------------------------- */
 
-static const uint32_t slots_of_a_chunk =
-	(PDN_JOURNAL_PIECE_SIZE - sizeof(struct pdn_trace_chunk)) / sizeof(struct pdn_trace_slot);
-
 /* Gives a free slot of `chunk` to tid; NULL: there is none. */
 static struct pdn_trace_slot *claim_free_slot(struct pdn_trace_chunk *chunk, uint32_t tid)
 {
 	struct pdn_trace_slot *slot = (struct pdn_trace_slot *)(chunk + 1);
+	const size_t bytes = PDN_JOURNAL_PIECE_SIZE - sizeof(*chunk);
 
-	for (uint32_t i = 0; i < slots_of_a_chunk; i++) {
+	for (size_t i = 0; i < bytes / sizeof(*slot); i++) {
 		uint32_t free = 0;
 
 		/*
 		 * Relaxed: this only decides the slot's owner; a new slot's zeroes become visible
 		 * with the chunk.
 		 */
-		if (__atomic_load_n(&slot[i].tid, __ATOMIC_RELAXED) == 0 &&
-		    __atomic_compare_exchange_n(&slot[i].tid, &free, tid, false, __ATOMIC_RELAXED,
+		if (__atomic_compare_exchange_n(&slot[i].tid, &free, tid, false, __ATOMIC_RELAXED,
 						__ATOMIC_RELAXED))
 			return &slot[i];
 	}
@@ -114,17 +111,17 @@ static struct pdn_trace_slot *slot_of(struct pdn_thread *self)
 	return (struct pdn_trace_slot *)self->counters;
 }
 
-/*
- * Moves the thread's counters into the file. Release: pairs with pdn_counter_sum(), which finds
- * them filled in.
- */
-static void move_counters(struct pdn_thread *self)
+/* Moves the thread's counters into the file. */
+static void take_slot(struct pdn_thread *self)
 {
-	struct pdn_trace_slot *slot = pdn_stream_slot_new(self->tid);
+	struct pdn_trace_slot *slot = has_slot(self) ? NULL : pdn_stream_slot_new(self->tid);
 
+	if (has_slot(self)) /* relaxed: it is in use already; the tid is for readers */
+		__atomic_store_n(&slot_of(self)->tid, self->tid, __ATOMIC_RELAXED);
 	if (!slot)
 		return;
 	memcpy(slot, &self->own_counters, sizeof(self->own_counters));
+	/* Release: pairs with pdn_counter_sum(), which finds them filled in. */
 	__atomic_store_n(&self->counters, (struct pdn_counters *)slot, __ATOMIC_RELEASE);
 }
 
@@ -143,11 +140,15 @@ void pdn_stream_lose_event(struct pdn_thread *self)
 
 /* ---- pieces --------------------------------------------------------------------------------- */
 
+/* Bytes of the piece that are taken. */
+static size_t taken(const struct pdn_thread *self)
+{
+	return (size_t)(self->trace_at - self->trace_memory);
+}
+
 static bool write_piece(const struct pdn_thread *self)
 {
-	return pdn_trace_file_write(self->trace_memory,
-				    (size_t)(self->trace_at - self->trace_memory),
-				    self->trace_piece->place - 1);
+	return pdn_trace_file_write(self->trace_memory, taken(self), self->trace_piece->place - 1);
 }
 
 /* A piece without a place, for the rest of the stream, or for a new one. */
@@ -176,9 +177,7 @@ static bool take_piece(struct pdn_thread *self)
  */
 static bool must_leave(const struct pdn_thread *self)
 {
-	return self->trace_at &&
-	       !pdn_journal_is_complete(self->trace_memory,
-					(size_t)(self->trace_at - self->trace_memory));
+	return self->trace_at && pdn_journal_complete(self->trace_memory) != taken(self);
 }
 
 /* Moves to a new chunk. False: there is no room, and the thread's written records stay. */
@@ -242,8 +241,7 @@ static bool make_room_alone(struct pdn_thread *self, unsigned words, uint64_t en
 {
 	const uint64_t tid = self->tid;
 
-	if (!has_slot(self))
-		move_counters(self);
+	take_slot(self);
 	if (!pdn_stream_has_room(self, words + OTHERS) && !next_place(self, end))
 		return false;
 	if (self->trace_base == RETURNED)
@@ -274,7 +272,7 @@ __attribute__((noinline)) bool pdn_stream_make_room(struct pdn_thread *self, uns
 		return false;
 	pdn_alone_begin(&alone);
 	ready = make_room_alone(self, words, end);
-	pdn_alone_end(&alone);
+	pdn_shield_down(&alone);
 	return ready;
 }
 
@@ -285,7 +283,7 @@ __attribute__((noinline)) void pdn_stream_write_late(const struct pdn_thread *se
 	pdn_alone_begin(&alone);
 	if (self->trace_piece) /* none in a child that was forked meanwhile */
 		write_piece(self);
-	pdn_alone_end(&alone);
+	pdn_shield_down(&alone);
 }
 
 /* ---- threads and fork ----------------------------------------------------------------------- */
@@ -297,12 +295,8 @@ void pdn_stream_start_thread(struct pdn_thread *self)
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) != PDN_TRACE_OPEN)
 		return;
 	pdn_alone_begin(&alone);
-	if (has_slot(self))
-		/* Relaxed: the slot is in use already; the tid is for readers. */
-		__atomic_store_n(&slot_of(self)->tid, self->tid, __ATOMIC_RELAXED);
-	else
-		move_counters(self);
-	pdn_alone_end(&alone);
+	take_slot(self);
+	pdn_shield_down(&alone);
 }
 
 PDN_NOTIFIED(thread_starts, pdn_stream_start_thread);

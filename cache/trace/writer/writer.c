@@ -28,19 +28,21 @@ static PDN_AT_LOAD struct {
 
 static void fill_header(struct pdn_trace_header *header)
 {
-	header->major = PDN_TRACE_MAJOR;
-	header->minor = PDN_TRACE_MINOR;
-	header->header_bytes = PDN_TRACE_HEADER_BYTES;
-	header->unit = PDN_TRACE_UNIT;
-	header->pid = process.pid = (uint32_t)getpid();
-	header->ppid = (uint32_t)getppid();
-	header->flags = pdn_ticks_steady ? 0 : PDN_TRACE_TICKS_ARE_NS;
-	header->event_mask = pdn_config()->trace_events;
-	header->forked_from = process.forked_from;
-	header->units = 1;
+	*header = (struct pdn_trace_header){
+		.major = PDN_TRACE_MAJOR,
+		.minor = PDN_TRACE_MINOR,
+		.header_bytes = PDN_TRACE_HEADER_BYTES,
+		.unit = PDN_TRACE_UNIT,
+		.pid = process.pid = (uint32_t)getpid(),
+		.ppid = (uint32_t)getppid(),
+		.flags = pdn_ticks_steady ? 0 : PDN_TRACE_TICKS_ARE_NS,
+		.event_mask = pdn_config()->trace_events,
+		.forked_from = process.forked_from,
+		.units = 1,
+	};
+	memcpy(header->magic, PDN_TRACE_MAGIC, sizeof(header->magic));
 	pdn_trace_clock_read(&header->begin);
 	pdn_trace_info_write(header, process.call_names);
-	memcpy(header->magic, PDN_TRACE_MAGIC, sizeof(header->magic));
 }
 
 static bool create_file(const char *name)
@@ -58,8 +60,7 @@ static bool create_file(const char *name)
 	}
 	pdn_trace.header = header;
 	pdn_trace.ended = false;
-	if (pdn_config()->trace_stacks)
-		pdn_stacks_begin((unsigned)pdn_config()->trace_stacks);
+	pdn_stacks_begin((unsigned)pdn_config()->trace_stacks);
 	return true;
 }
 
@@ -74,7 +75,7 @@ static void write_distrust(void)
 	if (!why || __atomic_load_n(&pdn_trace.state, __ATOMIC_SEQ_CST) != PDN_TRACE_OPEN ||
 	    __atomic_exchange_n(&process.wrote_distrust, true, __ATOMIC_RELAXED))
 		return;
-	pdn_trace_info_distrust(pdn_trace.header, why);
+	pdn_trace_info_text(pdn_trace.header, PDN_INFO_DISTRUST, why);
 	pdn_trace_error(why, 0, 0, 0);
 }
 
@@ -115,7 +116,7 @@ void pdn_trace_open(void)
 		pdn_alone_begin(&alone);
 		pdn_trace_clock_choose();
 		opened = create_file(config->trace);
-		pdn_alone_end(&alone);
+		pdn_shield_down(&alone);
 	}
 	/* Release: pairs with pdn_tracing(). */
 	__atomic_store_n(&pdn_trace_mask, opened ? config->trace_events : 0, __ATOMIC_RELEASE);
@@ -137,7 +138,7 @@ PDN_STARTS void pdn_trace_call_names(const char *names)
 	pdn_alone_begin(&alone);
 	pdn_trace_info_calls(pdn_trace.header, names);
 	pdn_trace_file_write(pdn_trace.header, PDN_TRACE_UNIT, 0);
-	pdn_alone_end(&alone);
+	pdn_shield_down(&alone);
 }
 
 /* ---- fork and exit -------------------------------------------------------------------------- */
@@ -199,5 +200,5 @@ PDN_STARTS void pdn_trace_close(void)
 	__atomic_store_n(&pdn_trace.header->end.ticks, end.ticks, __ATOMIC_RELEASE);
 	if (pdn_journal_write_all(pdn_trace_file_write))
 		pdn_journal_end();
-	pdn_alone_end(&alone);
+	pdn_shield_down(&alone);
 }

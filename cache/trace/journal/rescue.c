@@ -74,8 +74,7 @@ struct pdn_journal_view pdn_journal_view(void)
 	struct pdn_journal_view view = {0};
 	struct stat status;
 
-	if (pdn_sys_stat("/proc/self/ns/mnt", &status))
-		view.namespace = status.st_ino;
+	view.namespace = pdn_sys_stat("/proc/self/ns/mnt", &status) ? status.st_ino : 0;
 	if (pdn_sys_stat("/", &status)) {
 		view.device = status.st_dev;
 		view.inode = status.st_ino;
@@ -91,16 +90,6 @@ static bool sees_the_same(const struct pdn_journal *journal)
 	const struct pdn_journal_view view = pdn_journal_view();
 
 	return view.namespace && memcmp(&view, &journal->view, sizeof(view)) == 0;
-}
-
-static bool is_file_of(const struct pdn_journal *journal, int fd, struct stat *status)
-{
-	struct pdn_trace_header header;
-
-	return pdn_sys_fstat(fd, status) && S_ISREG(status->st_mode) &&
-	       status->st_uid == geteuid() &&
-	       pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
-	       pdn_journal_is_of(journal, status->st_dev, status->st_ino, &header);
 }
 
 /* Does not extend a file that was truncated meanwhile. */
@@ -125,14 +114,18 @@ static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, ui
 static bool is_saved_or_gone(const struct pdn_journal *journal, uint64_t at)
 {
 	int fd = pdn_sys_open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-	struct stat status = {0};
-	bool done;
+	struct pdn_trace_header header;
+	struct stat status;
+	bool is_there, done;
 
-	if (fd < 0)
-		return fd == -ENOENT && sees_the_same(journal);
-	done = is_file_of(journal, fd, &status) ? save_to(fd, (uint64_t)status.st_size, journal, at)
-						: sees_the_same(journal);
-	pdn_sys(SYS_close, fd);
+	is_there = fd >= 0 && pdn_sys_fstat(fd, &status) && S_ISREG(status.st_mode) &&
+		   status.st_uid == geteuid() &&
+		   pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
+		   pdn_journal_is_of(journal, status.st_dev, status.st_ino, &header);
+	done = is_there ? save_to(fd, (uint64_t)status.st_size, journal, at)
+			: (fd >= 0 || fd == -ENOENT) && sees_the_same(journal);
+	if (fd >= 0)
+		pdn_sys(SYS_close, fd);
 	return done;
 }
 

@@ -61,7 +61,7 @@ static struct line parse_line(const char *at)
 				&line.module.begin,  &line.module.end, &line.offset,
 				&line.module.device, &minor,	       &line.module.node};
 
-	for (unsigned i = 0; i < 6; i++, at++) {
+	for (unsigned i = 0; i < 6; i++, at += *at != '\0') {
 		*numbers[i] = parse_number(&at, i < 5 ? 16 : 10);
 		if (i == 1) {
 			line.code = at[3] == 'x';
@@ -90,8 +90,7 @@ static bool next_line(struct maps *maps, struct line *line)
 		maps->used -= maps->at;
 		maps->at = 0;
 		got = pdn_sys(SYS_read, maps->fd, text + maps->used, sizeof(text) - 1 - maps->used);
-		if (got > 0)
-			maps->used += (size_t)got;
+		maps->used += got > 0 ? (size_t)got : 0;
 		end = memchr(text, '\n', maps->used);
 		if (!end)
 			return false;

@@ -26,11 +26,10 @@ struct place {
 	uint64_t frame; /* as in the trace; IN_LIBPINDOWN: not shown; NOT_A_RETURN */
 	struct pdn_rule rule;
 };
-_Static_assert(sizeof(struct place) == 24, "three words");
 
 enum { PLACES = 1 << 14, STACKS = 1 << 16, NEAR = 8, PAGE = 4096 };
-enum { FEW = 8 }; /* frames of a stack where stacks are not wanted */
-enum { MAX_OWN_STACK = 1 << 20, MAX_FOREIGN = 1 << 18 };
+/* FEW: frames of a stack where stacks are not wanted. */
+enum { FEW = 8, MAX_OWN_STACK = 1 << 20, MAX_FOREIGN = 1 << 18 };
 #define BUSY	      1ull
 #define IN_LIBPINDOWN UINT64_MAX
 #define NOT_A_RETURN  (UINT64_MAX - 1) /* no frame is as large */
@@ -117,11 +116,6 @@ static void examine_address(uint64_t pc, struct place *place)
 			(uint64_t)module->number << PDN_FRAME_OFFSET_BITS | (pc - module->bias);
 }
 
-static uint64_t current_epoch(void)
-{
-	return pdn_modules_generation() & ((1u << (64 - ADDRESS_BITS)) - 1);
-}
-
 static inline struct place *slot_at(uint64_t key, unsigned i)
 {
 	return &tables->places[((key * 0x9e3779b97f4a7c15ull >> 50) + i) % PLACES];
@@ -150,7 +144,7 @@ static void store_place(uint64_t key, const struct place *place)
 
 static void look_up(uint64_t pc, struct place *place)
 {
-	uint64_t key = pc | current_epoch() << ADDRESS_BITS;
+	uint64_t key = pc | (uint64_t)pdn_modules_generation() << ADDRESS_BITS;
 
 	for (unsigned i = 0; i < NEAR; i++) {
 		struct place *slot = slot_at(key, i);
@@ -344,8 +338,8 @@ __attribute__((noinline)) UNCHECKED unsigned pdn_stack_callers(uint64_t *pcs, un
 /* ---- the table of stacks -------------------------------------------------------------------- */
 
 /*
- * The stack with the frames words[1] on; its number becomes words[0]. Relaxed: the hash is all there
- * is; the thread that has put it there writes the stack.
+ * The number of the stack whose frames are words[1] and so on; it becomes words[0]. Relaxed: the
+ * hash is all there is; the thread that has put it there writes the stack.
  */
 static uint32_t number_of(uint64_t *words, unsigned count)
 {

@@ -7,13 +7,14 @@
 
 #include "cache/base/safe_read.h"
 
-/* Registers by their numbers in DWARF. */
+/*
+ * Registers by their numbers in DWARF, and where the return address is, from the CFA; 0: anywhere
+ * in the frame.
+ */
 #if defined(__x86_64__)
-enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16 };
-enum { RETURNS_AT = -8 }; /* from the CFA, always */
+enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16, RETURNS_AT = -8 };
 #else
-enum { FRAME_POINTER = 29, STACK_POINTER = 31, RETURN_ADDRESS = 30 };
-enum { RETURNS_AT = 0 }; /* anywhere in the frame */
+enum { FRAME_POINTER = 29, STACK_POINTER = 31, RETURN_ADDRESS = 30, RETURNS_AT = 0 };
 #endif
 enum { MAX_ENTRY = 1 << 16, MAX_REMEMBERED = 8 }; /* bytes; states */
 
@@ -231,7 +232,7 @@ struct machine {
  * The instructions, by their codes; the last ones have an operand in their lower 6 bits. First what
  * each does. +: the location advances. s, =, x, e, r: the register is saved at an offset, is
  * unchanged, has no value, is elsewhere, is as it was at first. d, b, o, c: the CFA gets a register
- * and an offset, only the one or the other, is computed. [, ]: the state is remembered, is restored.
+ * and an offset, only the one or the other, is computed. [, ]: the state is remembered, restored.
  * n: nothing that matters here.
  *
  * Then the operands. l, L: the lower bits; the same in code units. u: a number. U, S: one in data

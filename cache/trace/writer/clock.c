@@ -15,48 +15,37 @@
 
 bool pdn_ticks_steady;
 
+static bool is_steady(void)
+{
 #if defined(__x86_64__)
-/* Bit 8 of edx: the counter runs at one rate in every power state. */
-static bool is_invariant(void)
-{
-	unsigned a, b, c, d;
-
-	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
-}
-
-/* A program can have forbidden itself the instruction, with prctl(PR_SET_TSC). */
-static bool is_allowed(void)
-{
-	int mode = PR_TSC_ENABLE;
-
-	return pdn_sys(SYS_prctl, PR_GET_TSC, &mode) != 0 || mode == PR_TSC_ENABLE;
-}
-
-/* A kernel that found the processors' counters out of step uses one of these clocks instead. */
-static bool kernel_rejected_it(void)
-{
 	static const char name[] =
 		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
 	static const char others[] = "hpet acpi_pm refined-jiffies";
+	int mode = PR_TSC_ENABLE, fd;
+	unsigned a, b, c, d;
 	char text[32];
-	int fd = pdn_sys_open(name, O_RDONLY);
-	long length = pdn_sys(SYS_read, fd, text, sizeof(text));
+	long length;
 
+	/* Bit 8 of edx: the counter runs at one rate in every power state. */
+	if (!__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d & 1u << 8))
+		return false;
+	/* A program can have forbidden itself the instruction, with prctl(PR_SET_TSC). */
+	if (pdn_sys(SYS_prctl, PR_GET_TSC, &mode) == 0 && mode != PR_TSC_ENABLE)
+		return false;
+	/* A kernel that found the processors' counters out of step uses one of these instead. */
+	fd = pdn_sys_open(name, O_RDONLY);
+	length = pdn_sys(SYS_read, fd, text, sizeof(text));
 	pdn_sys(SYS_close, fd);
-	return length > 1 && memmem(others, sizeof(others), text, (size_t)length - 1);
-}
+	return length < 2 || !memmem(others, sizeof(others), text, (size_t)length - 1);
+#else
+	return true;
 #endif
+}
 
 void pdn_trace_clock_choose(void)
 {
-#if defined(__x86_64__)
-	bool steady = is_invariant() && is_allowed() && !kernel_rejected_it();
-#else
-	bool steady = true;
-#endif
-
 	/* Relaxed: the release of the event mask in pdn_trace_open() publishes it. */
-	__atomic_store_n(&pdn_ticks_steady, steady, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_ticks_steady, is_steady(), __ATOMIC_RELAXED);
 }
 
 void pdn_trace_clock_read(struct pdn_trace_clock *clock)

@@ -18,8 +18,8 @@
 #include "cache/trace/journal/journal.h"
 #include "cache/trace/writer/events.h"
 
-enum { MAX_NAMES = 10000 }; /* to try for one process number */
-enum { ROOM = 40 };	    /* for what is added to a name */
+/* Names to try for one process number; bytes for what is added to one. */
+enum { MAX_NAMES = 10000, ROOM = 40 };
 
 static struct trace_file {
 	int fd; /* -1: none; can be stale, see descriptor() */
@@ -137,34 +137,28 @@ static bool is_trace_file(int fd, struct stat *status)
 	       status->st_ino == file.inode;
 }
 
-static int reopen(int stale, struct stat *status)
+/* Acquire: pairs with pdn_trace_file_create() and the exchange: device and inode are set before. */
+static int descriptor(struct stat *status)
 {
-	int fd = open_above_standard(O_NONBLOCK);
+	int stale = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE), fd;
 
-	/* Another thread may have been first. Don't close `stale`: it can be any file. */
+	if (is_trace_file(stale, status))
+		return stale;
+	/* Another thread may be first. `stale` is not closed: it can be any file. */
+	fd = open_above_standard(O_NONBLOCK);
 	if (is_trace_file(fd, status) &&
 	    __atomic_compare_exchange_n(&file.fd, &stale, fd, false, __ATOMIC_ACQ_REL,
 					__ATOMIC_ACQUIRE))
 		return fd;
 	if (fd >= 0)
 		pdn_descriptor_close(fd);
-	return is_trace_file(stale, status) ? stale : -1;
-}
-
-/* Acquire: pairs with pdn_trace_file_create() and reopen(): device and inode are set before. */
-static int descriptor(struct stat *status)
-{
-	int fd = __atomic_load_n(&file.fd, __ATOMIC_ACQUIRE);
-
-	if (is_trace_file(fd, status))
-		return fd;
-	fd = reopen(fd, status);
-	if (fd < 0)
-		pdn_log_once(&file.warned_gone, PDN_LOG_WARN,
-			     "%s: the trace's descriptor was closed and the file is no longer "
-			     "there: events are lost from here on",
-			     file_path);
-	return fd;
+	if (is_trace_file(stale, status))
+		return stale;
+	pdn_log_once(&file.warned_gone, PDN_LOG_WARN,
+		     "%s: the trace's descriptor was closed and the file is no longer there: "
+		     "events are lost from here on",
+		     file_path);
+	return -1;
 }
 
 /* ---- space ------------------------------------------------------------------------------- */

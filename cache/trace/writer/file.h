@@ -37,10 +37,10 @@ struct pdn_trace {
 extern __attribute__((visibility("hidden"))) struct pdn_trace pdn_trace;
 
 /*
- * Between this and pdn_shield_down() a thread may write to the file or change its place in it: no call in a signal
- * handler, no jump out of one and no cancellation can find that half done, and the program never
- * sees SIGXFSZ, nor another errno. Signals that a thread causes itself stay unblocked: blocked, they
- * would kill it.
+ * Between this and pdn_shield_down() a thread may write to the file or change its place in it: no
+ * call in a signal handler, no jump out of one and no cancellation can find that half done, and the
+ * program never sees SIGXFSZ, nor another errno. Signals that a thread causes itself stay
+ * unblocked: blocked, they would kill it.
  */
 void pdn_alone_begin(struct pdn_shield *alone);
 

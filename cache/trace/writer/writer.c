@@ -85,30 +85,25 @@ void pdn_trace_distrust(const char *why)
 	write_distrust();
 }
 
-/* Another thread is opening: takes microseconds, unless that thread was killed half-way. */
-static void wait_for_opening(void)
-{
-	uint64_t end = pdn_race_deadline();
-	struct pdn_backoff rest = {0};
-
-	while (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPENING &&
-	       pdn_deadline(0) < end)
-		pdn_backoff(&rest);
-}
-
 void pdn_trace_open(void)
 {
 	const struct pdn_config *config;
 	int untried = PDN_TRACE_UNTRIED;
+	struct pdn_backoff rest = {0};
 	struct pdn_shield alone;
+	uint64_t end;
 	bool opened;
 
 	if (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) >= PDN_TRACE_OPEN)
 		return;
 	config = pdn_config();
+	end = pdn_race_deadline();
 	if (!__atomic_compare_exchange_n(&pdn_trace.state, &untried, PDN_TRACE_OPENING, false,
 					 __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-		wait_for_opening();
+		/* Another thread is opening. That takes microseconds, unless it is killed there. */
+		while (__atomic_load_n(&pdn_trace.state, __ATOMIC_ACQUIRE) == PDN_TRACE_OPENING &&
+		       pdn_deadline(0) < end)
+			pdn_backoff(&rest);
 		return;
 	}
 	opened = config->enabled && config->trace;

@@ -121,7 +121,7 @@ static inline struct place *slot_at(uint64_t key, unsigned i)
 	return &tables->places[((key * 0x9e3779b97f4a7c15ull >> 50) + i) % PLACES];
 }
 
-static void store_place(uint64_t key, const struct place *place)
+static void store_place(uint64_t key, struct place *place)
 {
 	for (unsigned i = 0; i < NEAR; i++) {
 		struct place *slot = slot_at(key, i);

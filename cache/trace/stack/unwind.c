@@ -7,14 +7,11 @@
 
 #include "cache/base/safe_read.h"
 
-/*
- * Registers by their numbers in DWARF, and where the return address is, from the CFA; 0: anywhere
- * in the frame.
- */
+/* Registers by their numbers in DWARF. ON_TOP: the return address is just below the CFA, always. */
 #if defined(__x86_64__)
-enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16, RETURNS_AT = -8 };
+enum { FRAME_POINTER = 6, STACK_POINTER = 7, RETURN_ADDRESS = 16, ON_TOP = 1 };
 #else
-enum { FRAME_POINTER = 29, STACK_POINTER = 31, RETURN_ADDRESS = 30, RETURNS_AT = 0 };
+enum { FRAME_POINTER = 29, STACK_POINTER = 31, RETURN_ADDRESS = 30, ON_TOP = 0 };
 #endif
 enum { MAX_ENTRY = 1 << 16, MAX_REMEMBERED = 8 }; /* bytes; states */
 
@@ -353,7 +350,7 @@ static struct pdn_rule rule_of(const struct machine *machine)
 	if (state->of[RETURN].how == 'x')
 		return (struct pdn_rule){.step = PDN_STEP_END};
 	if (state->computed || state->of[RETURN].how != 's' || !is_in_frame(returns) ||
-	    (RETURNS_AT && returns != RETURNS_AT) || cfa < -PDN_MAX_FRAME || cfa > PDN_MAX_FRAME)
+	    (ON_TOP && returns != -8) || cfa < -PDN_MAX_FRAME || cfa > PDN_MAX_FRAME)
 		return unknown;
 	if (state->base == FRAME_POINTER)
 		rule.step = PDN_STEP_FRAME;

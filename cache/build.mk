@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-CACHE_SRC := $(wildcard cache/*.c cache/*/*.c cache/*/*.S)
+CACHE_SRC := $(wildcard cache/*.c cache/*/*.c cache/*/*/*.c cache/*/*.S)
 # A sanitizer watches the C library's functions.
 CACHE_SRC := $(filter-out $(if $(SAN),cache/base/text.c),$(CACHE_SRC))
 # Texts for people, which the command prints: only the command and the tests are linked with them.

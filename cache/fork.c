@@ -29,7 +29,7 @@
 #include "cache/retire/retired.h"
 #include "cache/retire/turns.h"
 #include "cache/show/page.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/writer.h"
 #include "cache/trust/volatile.h"
 
 /* ---- in a child ----------------------------------------------------------------------------- */

@@ -49,7 +49,9 @@
 #include "hook/cuda/abi.h"
 #include "hook/cuda/entries.h"
 #include "cache/hook_events.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
+#include "cache/trace/writer/writer.h"
+#include "cache/trace/stack/stack.h"
 
 /* All of hook/ is private to the library, and is reached without the linkage tables. */
 #pragma GCC visibility push(hidden)

@@ -20,7 +20,8 @@
 #include "cache/pindown.h"
 #include "cache/trust/recheck.h"
 #include "cache/dmabuf/region_dmabuf.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
+#include "cache/trace/stack/stack.h"
 #include "cache/trust/volatile.h"
 
 /* Found by `by`. */

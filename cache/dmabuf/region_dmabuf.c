@@ -17,7 +17,7 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/pin/region_trace.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 #include "cache/trust/trust.h"
 #include "cache/dmabuf/region_dmabuf.h"
 

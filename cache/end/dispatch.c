@@ -14,7 +14,7 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/pin/region_trace.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 #include "cache/trust/trust.h"
 
 static unsigned trace_flags(const struct pindown_region *region, bool in_use)

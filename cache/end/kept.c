@@ -8,7 +8,7 @@
 #include "cache/backend/backend.h"
 #include "cache/base/cancel.h"
 #include "cache/pin/region_trace.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 #include "cache/base/thread.h"

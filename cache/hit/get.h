@@ -8,7 +8,7 @@
 #include "cache/base/thread.h"
 #include "cache/hit/region.h"
 #include "cache/pin/region_trace.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 #define PDN_GET_FLAGS (PINDOWN_GET_CACHED | PINDOWN_GET_NOWAIT)
 

@@ -17,8 +17,8 @@
 #include "cache/objects/end.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
-#include "cache/trace/modules.h"
-#include "cache/trace/stack.h"
+#include "cache/trace/stack/modules.h"
+#include "cache/trace/stack/stack.h"
 
 /* ---- stacks --------------------------------------------------------------------------------- */
 

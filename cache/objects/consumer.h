@@ -8,7 +8,7 @@
 #include "cache/hook_events.h"
 #include "cache/objects/client.h"
 #include "cache/pindown.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 /*
  * Which objects of a consumer serve besides that of exactly the key. Relaxed and without the lock:

@@ -17,7 +17,7 @@
 #include "cache/hit/announced.h"
 #include "cache/hit/region.h"
 #include "cache/retire/retired.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 /*
  * Does the object belong to the parent process? Then a callback that this thread was in has forked,

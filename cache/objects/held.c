@@ -22,8 +22,8 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 #include "cache/retire/retired.h"
-#include "cache/trace/modules.h"
-#include "cache/trace/stack.h"
+#include "cache/trace/stack/modules.h"
+#include "cache/trace/stack/stack.h"
 
 void pdn_held_count(uint32_t consumer, struct pdn_held_objects *held)
 {

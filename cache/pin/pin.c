@@ -23,7 +23,7 @@
 #include "cache/pin/pin_memory.h"
 #include "cache/pin/refusal.h"
 #include "cache/hit/region.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 #include "cache/trust/trust.h"
 
 struct pindown_region *pdn_hold_locked(uint64_t addr, uint64_t length)

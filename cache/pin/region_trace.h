@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 /* A get of [addr, addr + length) was answered with this region. */
 void pdn_trace_hit(const struct pindown_region *region, uint64_t addr, uint64_t length);

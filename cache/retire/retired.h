@@ -31,7 +31,7 @@
 #include "cache/base/notify.h"
 #include "cache/base/visible.h"
 #include "cache/hit/region.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 
 /* The bounds of what is reserved at a time; tests set lower ones. */
 extern PDN_HIDDEN uint32_t pdn_retired_most;

@@ -23,7 +23,8 @@
 #include "cache/base/log.h"
 #include "cache/base/address_space.h"
 #include "cache/base/system.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/info.h"
+#include "cache/trace/writer/file.h"
 
 PDN_WEAK_EVENT(page_made, (void));
 

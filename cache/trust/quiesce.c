@@ -14,7 +14,7 @@
 #include "cache/dmabuf/region_dmabuf.h"
 #include "cache/show/format.h"
 #include "cache/show/page.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/file.h"
 
 /* Regions that are pinned still are in use, but for those that another thread has just pinned. */
 static int note_held(const struct pindown_region_info *info, void *arg)

@@ -25,7 +25,8 @@
 #include "cache/pindown.h"
 #include "cache/trust/recheck.h"
 #include "cache/hit/region.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
+#include "cache/trace/writer/writer.h"
 #include "cache/trust/trust.h"
 
 enum trust {

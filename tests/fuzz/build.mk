@@ -17,7 +17,7 @@ $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 # has sanitizers already.
 fuzz_code := tests/fuzz/fuzz_trace.c cache/base/pthread.S \
 	$(patsubst %,cache/%.c,base/config base/log base/event base/safe_read base/system \
-		trace/rescue) \
+		trace/journal/rescue) \
 	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,\
 		$(wildcard tools/$(room)/*.c))) \
 	$(patsubst %,tools/%.c,ui/json ui/names ui/pager ui/plot system/programs command)
@@ -25,7 +25,8 @@ fuzz_flags := -std=gnu11 -O1 -g -fno-strict-aliasing $(INCLUDE)
 ifeq ($(SAN)$(CROSS),)
 CHECK_WITH += $(fuzz_bin)/fuzz_trace
 endif
-$(fuzz_bin)/fuzz_trace: $(fuzz_code) $(wildcard tools/*.h tools/*/*.h cache/*.h cache/*/*.h)
+$(fuzz_bin)/fuzz_trace: $(fuzz_code) $(wildcard tools/*.h tools/*/*.h cache/*.h cache/*/*.h \
+		cache/*/*/*.h)
 	@mkdir -p $(@D)
 	@echo "  FUZZ    $@"
 	if echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n)' \

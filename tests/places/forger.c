@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/trace/journal.h"
+#include "cache/trace/journal/journal.h"
 
 int main(int argc, char **argv)
 {

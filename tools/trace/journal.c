@@ -11,7 +11,7 @@
 #include "cache/base/barrier.h"
 #include "cache/base/safe_read.h"
 #include "tools/base/memory.h"
-#include "cache/trace/journal.h"
+#include "cache/trace/journal/rescue.h"
 
 enum { MAX_PIECES = 4096 }; /* copied from one trace */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A copy of the parts of a trace that its process has not written into the file yet
- * (cache/trace/journal.h). They are laid over the bytes read from the file.
+ * (cache/trace/journal/journal.h). They are laid over the bytes read from the file.
  */
 #ifndef JOURNAL_H
 #define JOURNAL_H

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "tools/base/memory.h"
-#include "cache/trace/journal.h"
+#include "cache/trace/journal/rescue.h"
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
 #include "tools/trace/rank.h"

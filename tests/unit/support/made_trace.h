@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "cache/pindown.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
 #include "cache/trace/format.h"
 
 struct made {

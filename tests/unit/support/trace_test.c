@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cache/base/lock.h"
-#include "cache/trace/journal.h"
+#include "cache/trace/journal/rescue.h"
 
 static const char calls[] = "cuMemAlloc_v2\0cuMemFree_v2\0cuMemAllocAsync\0";
 char folder[] = "/tmp/pindown-trace-XXXXXX";

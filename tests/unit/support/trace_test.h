@@ -12,7 +12,8 @@
 
 #include "tools/trace/reader.h"
 #include "tests/unit/support/suite.h"
-#include "cache/trace/writer.h"
+#include "cache/trace/writer/events.h"
+#include "cache/trace/writer/writer.h"
 
 extern char folder[];
 extern int heard; /* a descriptor of what was printed on standard error */

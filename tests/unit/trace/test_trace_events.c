@@ -257,7 +257,7 @@ END_TEST
 
 static uint64_t monotonic(void)
 {
-	return pdn_ticks_ns();
+	return pdn_sys_clock_monotonic();
 }
 
 /* Also times that need more than 32 bits, and calls whose begin was not recorded. */

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "cache/base/thread.h"
-#include "cache/trace/file.h"
-#include "cache/trace/journal.h"
+#include "cache/trace/writer/file.h"
+#include "cache/trace/journal/journal.h"
 
 /* ---- no space ------------------------------------------------------------------------------- */
 

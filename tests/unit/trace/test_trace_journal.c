@@ -24,8 +24,8 @@
 
 #include "tools/trace/journal.h"
 #include "cache/base/thread.h"
-#include "cache/trace/file.h" /* the command has one too */
-#include "cache/trace/journal.h"
+#include "cache/trace/writer/file.h" /* the command has one too */
+#include "cache/trace/journal/rescue.h"
 
 /*
  * Separates this program from the other processes of the machine, if that is allowed: traced
@@ -342,8 +342,10 @@ START_TEST(a_chunk_behind_a_hole)
 
 	pdn_trace_open();
 	call_at(0);
-	hole = pdn_trace_file_claim(3);
+	hole = pdn_trace_file_claim();
 	ck_assert_uint_ne(hole, 0);
+	ck_assert_uint_eq(pdn_trace_file_claim(), hole + PDN_TRACE_UNIT);
+	ck_assert_uint_eq(pdn_trace_file_claim(), hole + 2 * PDN_TRACE_UNIT);
 	pthread_create(&thread, NULL, write_one, NULL);
 	pthread_join(thread, NULL);
 	/* As on a file system that can't allocate space beforehand. */

@@ -19,11 +19,13 @@
 #define pdn_module_name	       own_module_name
 #define pdn_module_text	       own_module_text
 #define pdn_modules_fork_child own_modules_fork_child
+#define pdn_modules_generation own_modules_generation
+#define pdn_modules_change     own_modules_change
 
 /* Only a thread that waits for the reader calls this. */
 static void wait_for_the_reader(struct pdn_backoff *rest);
 #define pdn_backoff(rest) wait_for_the_reader(rest)
-#include "cache/trace/modules.c"
+#include "cache/trace/stack/modules.c"
 #undef pdn_backoff
 
 static uint64_t here(void)
@@ -55,7 +57,7 @@ START_TEST(a_thread_waits_for_the_one_that_reads)
 {
 	owner = 1; /* no thread of this process */
 	last_turn = 150;
-	ck_assert_ptr_nonnull(pdn_module_find(here(), 0));
+	ck_assert_ptr_nonnull(pdn_module_find(here()));
 	ck_assert_uint_eq(turns, last_turn);
 	ck_assert_int_eq(owner, 0);
 }
@@ -65,17 +67,17 @@ END_TEST
 START_TEST(no_thread_waits_for_itself)
 {
 	owner = (int32_t)gettid();
-	ck_assert_ptr_null(pdn_module_find(here(), 0));
+	ck_assert_ptr_null(pdn_module_find(here()));
 	ck_assert_int_eq(owner, (int32_t)gettid());
 	owner = 0;
-	ck_assert_ptr_nonnull(pdn_module_find(here(), 0));
+	ck_assert_ptr_nonnull(pdn_module_find(here()));
 }
 END_TEST
 
 START_TEST(a_thread_that_reads_for_ever_is_not_waited_for)
 {
 	owner = 1;
-	ck_assert_ptr_null(pdn_module_find(here(), 0));
+	ck_assert_ptr_null(pdn_module_find(here()));
 	ck_assert_int_eq(owner, 1);
 	owner = 0;
 }

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "cache/base/config.h"
-#include "cache/trace/file.h"
-#include "cache/trace/journal.h"
+#include "cache/trace/writer/file.h"
+#include "cache/trace/journal/journal.h"
 #include "tools/trace/rank.h"
 
 /* The default of PINDOWN_TRACE_EVENTS. */

@@ -16,8 +16,9 @@
 
 #include "cache/hook_events.h"
 #include "cache/base/thread.h"
-#include "cache/trace/stack.h"
-#include "cache/trace/unwind.h"
+#include "cache/trace/stack/modules.h"
+#include "cache/trace/stack/stack.h"
+#include "cache/trace/stack/unwind.h"
 #include "tests/unit/support/trace_test.h"
 
 /* Where the functions below must return to, outermost first. */
@@ -500,11 +501,11 @@ START_TEST(unloading_without_a_trace)
 	uint32_t before;
 
 	pdn_stack_callers(&caller, 1);
-	before = pdn_stacks_generation();
+	before = pdn_modules_generation();
 	pdn_stacks_unloading();
-	ck_assert_uint_eq(pdn_stacks_generation(), before + 1);
+	ck_assert_uint_eq(pdn_modules_generation(), before + 1);
 	pdn_stacks_loading();
-	ck_assert_uint_eq(pdn_stacks_generation(), before + 2);
+	ck_assert_uint_eq(pdn_modules_generation(), before + 2);
 }
 END_TEST
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 /* Journals of other processes: finding them, and saving those of killed ones into their files. */
 #define _GNU_SOURCE
+#include "cache/trace/journal/rescue.h"
+
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,19 +11,11 @@
 #include "cache/base/log.h"
 #include "cache/base/safe_read.h"
 #include "cache/base/system.h"
-#include "cache/trace/journal.h"
 
 enum {
 	MAX_CHECKED = 4096,   /* the usual limit of a machine's segments */
 	KEPT_SECONDS = 86400, /* a journal that can't be saved is removed at this age */
 };
-
-/* A process of root reads a trace of any user, but saves only its own. */
-static bool may_be_journal(const struct shmid_ds *about, bool of_any_user)
-{
-	return about->shm_segsz == PDN_JOURNAL_BYTES &&
-	       (about->shm_perm.cuid == geteuid() || (of_any_user && geteuid() == 0));
-}
 
 /*
  * The segment may be anybody's: one of huge pages that were never reserved raises SIGBUS where none
@@ -45,6 +39,7 @@ static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal
 	pdn_sys(SYS_shmdt, at);
 }
 
+/* A process of root reads a trace of any user, but saves only its own. */
 static void visit_all(bool of_any_user, pdn_journal_visit *visit, void *context)
 {
 	struct shm_info all;
@@ -54,7 +49,8 @@ static void visit_all(bool of_any_user, pdn_journal_visit *visit, void *context)
 	for (int i = 0; i <= last && i < MAX_CHECKED; i++) {
 		int segment = (int)pdn_sys(SYS_shmctl, i, SHM_STAT, &about);
 
-		if (segment >= 0 && may_be_journal(&about, of_any_user))
+		if (segment >= 0 && about.shm_segsz == PDN_JOURNAL_BYTES &&
+		    (about.shm_perm.cuid == geteuid() || (of_any_user && geteuid() == 0)))
 			visit_segment(segment, &about, visit, context);
 	}
 }
@@ -78,8 +74,7 @@ struct pdn_journal_view pdn_journal_view(void)
 	struct pdn_journal_view view = {0};
 	struct stat status;
 
-	if (pdn_sys_stat("/proc/self/ns/mnt", &status))
-		view.namespace = status.st_ino;
+	view.namespace = pdn_sys_stat("/proc/self/ns/mnt", &status) ? status.st_ino : 0;
 	if (pdn_sys_stat("/", &status)) {
 		view.device = status.st_dev;
 		view.inode = status.st_ino;
@@ -89,79 +84,49 @@ struct pdn_journal_view pdn_journal_view(void)
 
 /* ---- rescue ---------------------------------------------------------------------------------- */
 
-enum found { THERE, GONE, UNKNOWN };
-
 /* Only a process that sees the same files under the same names can tell that a file is gone. */
-static enum found gone_or_unknown(const struct pdn_journal *journal)
+static bool sees_the_same(const struct pdn_journal *journal)
 {
 	const struct pdn_journal_view view = pdn_journal_view();
 
-	return view.namespace && memcmp(&view, &journal->view, sizeof(view)) == 0 ? GONE : UNKNOWN;
-}
-
-static enum found find_file(const struct pdn_journal *journal, int *file, struct stat *status)
-{
-	struct pdn_trace_header header;
-	int fd = pdn_sys_open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-
-	if (fd < 0)
-		return fd == -ENOENT ? gone_or_unknown(journal) : UNKNOWN;
-	if (pdn_sys_fstat(fd, status) && S_ISREG(status->st_mode) && status->st_uid == geteuid() &&
-	    pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
-	    pdn_journal_is_of(journal, status->st_dev, status->st_ino, &header)) {
-		*file = fd;
-		return THERE;
-	}
-	pdn_sys(SYS_close, fd);
-	return gone_or_unknown(journal);
-}
-
-static size_t without_zeroes(const char *memory)
-{
-	size_t bytes = PDN_JOURNAL_PIECE_SIZE;
-
-	while (bytes && ((const uint64_t *)(const void *)memory)[bytes / 8 - 1] == 0)
-		bytes -= 8;
-	return bytes;
+	return view.namespace && memcmp(&view, &journal->view, sizeof(view)) == 0;
 }
 
 /* Does not extend a file that was truncated meanwhile. */
-static bool save_piece(int fd, uint64_t size, uint64_t place, uint64_t memory)
-{
-	static char copy[PDN_JOURNAL_PIECE_SIZE] __attribute__((aligned(8)));
-	size_t bytes;
-
-	if (!place)
-		return true;
-	if (!pdn_safe_read(copy, memory, sizeof(copy)))
-		return false;
-	bytes = without_zeroes(copy);
-	return !bytes || place - 1 + bytes > size ||
-	       pdn_sys(SYS_pwrite64, fd, copy, bytes, place - 1) == (long)bytes;
-}
-
 static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, uint64_t at)
 {
-	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++)
-		if (!save_piece(fd, size, journal->pieces[i].place, at + pdn_journal_piece_at(i)))
+	static char copy[PDN_JOURNAL_PIECE_SIZE];
+	const long bytes = sizeof(copy);
+
+	for (unsigned i = 0; i < PDN_JOURNAL_PIECES; i++) {
+		uint64_t to = journal->pieces[i].place - 1;
+
+		if (to >= size || size - to < sizeof(copy)) /* also where there is no place */
+			continue;
+		if (!pdn_safe_read(copy, at + pdn_journal_piece_at(i), sizeof(copy)) ||
+		    pdn_sys(SYS_pwrite64, fd, copy, bytes, to) != bytes)
 			return false;
+	}
 	return true;
 }
 
 /* Has all that can be saved been written to the file, or is the file gone? */
 static bool is_saved_or_gone(const struct pdn_journal *journal, uint64_t at)
 {
+	int fd = pdn_sys_open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	struct pdn_trace_header header;
 	struct stat status;
-	enum found found;
-	bool saved;
-	int fd = -1;
+	bool is_there, done;
 
-	found = find_file(journal, &fd, &status);
-	if (found != THERE)
-		return found == GONE;
-	saved = save_to(fd, (uint64_t)status.st_size, journal, at);
-	pdn_sys(SYS_close, fd);
-	return saved;
+	is_there = fd >= 0 && pdn_sys_fstat(fd, &status) && S_ISREG(status.st_mode) &&
+		   status.st_uid == geteuid() &&
+		   pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
+		   pdn_journal_is_of(journal, status.st_dev, status.st_ino, &header);
+	done = is_there ? save_to(fd, (uint64_t)status.st_size, journal, at)
+			: (fd >= 0 || fd == -ENOENT) && sees_the_same(journal);
+	if (fd >= 0)
+		pdn_sys(SYS_close, fd);
+	return done;
 }
 
 static void rescue_one(const struct pdn_journal *journal, uint64_t at, int segment,

@@ -18,14 +18,11 @@
 
 struct pdn_thread;
 
-/* Before the first stack: sets the most return addresses of one. False: no memory. */
-bool pdn_stacks_begin(unsigned depth);
+/* Before the first stack: sets the most return addresses of one, if there is memory. */
+void pdn_stacks_begin(unsigned depth);
 
 /* The most return addresses of a stack; 0: stacks are not wanted. */
 extern unsigned pdn_stacks_depth;
-
-/* The number of the caller's stack, which is written first if it is new; 0: none. Keeps errno. */
-uint32_t pdn_stack_take(struct pdn_thread *self);
 
 /*
  * Stores the return addresses of the caller's stack, innermost first and without those in
@@ -33,12 +30,26 @@ uint32_t pdn_stack_take(struct pdn_thread *self);
  */
 unsigned pdn_stack_callers(uint64_t *pcs, unsigned max);
 
-/* Rises when code is unloaded. */
-uint32_t pdn_stacks_generation(void);
-
 void pdn_stacks_fork_child(void);
 
-/* In events.c: a record that is no event; `words` follow its first word. False: no room. */
-bool pdn_trace_words(enum pdn_record type, unsigned what, const uint64_t *words, unsigned count);
+/* A stack of one frame, for an event that names its caller even without stacks; 0: unknown. */
+uint32_t pdn_trace_caller(const void *caller);
+
+/*
+ * The number of the current stack: all of it where stacks are wanted. Where they are not, it is 0,
+ * or with `few` the innermost frames.
+ */
+uint32_t pdn_trace_stack(bool few);
+
+/* For `origin`: of a stack's number, which is returned as it is, or of a return address. */
+uint32_t pdn_trace_origin(uint64_t number_or_address);
+bool pdn_trace_is_address(uint64_t number_or_address);
+
+/*
+ * For call stacks: a module is about to be unloaded, which makes knowledge about code addresses
+ * stale; a module is about to be loaded, perhaps at the place of an unloaded one.
+ */
+void pdn_stacks_unloading(void);
+void pdn_stacks_loading(void);
 
 #endif

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 /*
- * The frame's canonical address (CFA) is a register plus an offset. On x86-64 the return address
- * lies just below the CFA; on arm64 it is saved at an offset from it. The caller's frame pointer is
- * saved at an offset, too, or is in its register.
+ * The frame's canonical address (CFA) is a register plus an offset. The return address is
+ * saved at an offset from it: on x86-64 just below the CFA. The caller's frame pointer is saved at
+ * an offset, too, or is in its register.
  */
 enum pdn_step {
 	PDN_STEP_END,	  /* no caller: the start of a thread */
@@ -21,14 +21,17 @@ enum pdn_step {
 	PDN_STEP_POINTER, /* unknown: try the frame pointer, as if the function kept one */
 };
 
+enum { PDN_MAX_FRAME = 1 << 20 }; /* bytes */
+
+/* One word, which is stored and loaded at once. */
 struct pdn_rule {
-	enum pdn_step step;
-	int32_t cfa;
-	int32_t saved; /* place of the saved frame pointer, from the CFA, in words; 0: not saved */
-#if defined(__aarch64__)
-	int32_t returns; /* the same of the return address */
-#endif
+	uint64_t step : 3; /* enum pdn_step */
+	int64_t cfa : 22;
+	/* From the CFA, in words: where the caller's frame pointer is saved (0: it is not) ... */
+	int64_t saved : 19;
+	int64_t returns : 19; /* ... and the return address */
 };
+_Static_assert(sizeof(struct pdn_rule) == sizeof(uint64_t), "rule");
 
 /*
  * The rule at `pc`, in a module whose .eh_frame_hdr is at `index`. Reads no unreadable memory, and

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /* Writing the information about the process into unit 0 of its trace. */
 #define _GNU_SOURCE
-#include "cache/trace/info.h"
+#include "cache/trace/writer/info.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <string.h>
@@ -11,10 +10,8 @@
 #include <unistd.h>
 
 #include "cache/base/environment.h"
-#include "cache/base/log.h"
 #include "cache/base/rank.h"
 #include "cache/base/system.h"
-#include "cache/trace/writer.h"
 #include "cache/pindown.h"
 
 #define TEXT_OF(number) #number
@@ -27,47 +24,37 @@ enum { MAX_COMMAND = 16384, MAX_ENVIRONMENT = 8192 };
 /* A record under construction, after the existing ones. */
 struct info {
 	struct pdn_trace_info *record;
-	char *data;
-	size_t used, capacity;
+	size_t used, capacity; /* bytes behind its head */
 	bool cut;
 };
 
 static struct info begin_info(struct pdn_trace_header *header, size_t max)
 {
 	char *at = (char *)header + header->header_bytes, *end = (char *)header + PDN_TRACE_UNIT;
-	struct info info = {0};
+	struct pdn_trace_info *record = (struct pdn_trace_info *)(void *)at;
+	size_t left;
 
-	while (at + sizeof(struct pdn_trace_info) < end) {
-		struct pdn_trace_info *record = (struct pdn_trace_info *)(void *)at;
-
-		if (!record->kind) {
-			info.record = record;
-			info.data = (char *)(record + 1);
-			/* Leave a record's head free after it: a zero kind ends the list. */
-			info.capacity = (size_t)(end - info.data);
-			info.capacity -= info.capacity < 16 ? info.capacity : 16;
-			if (info.capacity > max)
-				info.capacity = max;
-			break;
-		}
-		at += sizeof(*record) + (((size_t)record->length + 7) & ~(size_t)7);
-	}
-	return info;
+	while (record->kind)
+		record += 1 + (record->length + 7) / sizeof(*record);
+	left = (size_t)(end - (char *)record);
+	/* Leave a record's head free behind it: a zero kind ends the list. */
+	left = left > 3 * sizeof(*record) ? left - 3 * sizeof(*record) : 0;
+	return (struct info){record, 0, left < max ? left : max, false};
 }
 
 static void add_bytes(struct info *info, const char *bytes, size_t length)
 {
-	if (info->cut || !info->data || length > info->capacity - info->used) {
+	if (info->cut || length > info->capacity - info->used) {
 		info->cut = true;
 		return;
 	}
-	memcpy(info->data + info->used, bytes, length);
+	memcpy((char *)(info->record + 1) + info->used, bytes, length);
 	info->used += length;
 }
 
 static void end_info(struct info *info, enum pdn_trace_info_kind kind)
 {
-	if (!info->record)
+	if (!info->capacity)
 		return;
 	info->record->length = (uint32_t)info->used;
 	info->record->flags = info->cut ? PDN_INFO_CUT : 0;
@@ -75,8 +62,8 @@ static void end_info(struct info *info, enum pdn_trace_info_kind kind)
 	__atomic_store_n(&info->record->kind, (uint16_t)kind, __ATOMIC_RELEASE);
 }
 
-static void write_text(struct pdn_trace_header *header, enum pdn_trace_info_kind kind,
-		       const char *text)
+void pdn_trace_info_text(struct pdn_trace_header *header, enum pdn_trace_info_kind kind,
+			 const char *text)
 {
 	struct info info = begin_info(header, PATH_MAX);
 
@@ -89,19 +76,11 @@ static void write_command(struct pdn_trace_header *header)
 {
 	struct info info = begin_info(header, MAX_COMMAND);
 	int fd = pdn_sys_open("/proc/self/cmdline", O_RDONLY);
-	long got = 1;
+	long got = pdn_sys(SYS_read, fd, info.record + 1, info.capacity);
 
-	while (fd >= 0 && info.used < info.capacity) {
-		got = pdn_sys(SYS_read, fd, info.data + info.used, info.capacity - info.used);
-		if (got == -EINTR)
-			continue;
-		if (got <= 0)
-			break;
-		info.used += (size_t)got;
-	}
-	if (fd >= 0)
-		pdn_sys(SYS_close, fd);
-	info.cut = got > 0;
+	info.used = got > 0 ? (size_t)got : 0;
+	info.cut = got == (long)info.capacity;
+	pdn_sys(SYS_close, fd);
 	end_info(&info, PDN_INFO_COMMAND);
 }
 
@@ -138,15 +117,6 @@ static void write_environment(struct pdn_trace_header *header)
 	end_info(&info, PDN_INFO_ENVIRONMENT);
 }
 
-static void write_program(struct pdn_trace_header *header)
-{
-	char path[PATH_MAX];
-	long length = pdn_sys_readlink("/proc/self/exe", path, sizeof(path) - 1);
-
-	path[length > 0 ? length : 0] = '\0';
-	write_text(header, PDN_INFO_PROGRAM, path);
-}
-
 void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls)
 {
 	struct info info = begin_info(header, PDN_TRACE_UNIT);
@@ -156,26 +126,20 @@ void pdn_trace_info_calls(struct pdn_trace_header *header, const char *calls)
 	end_info(&info, PDN_INFO_CALLS);
 }
 
-void pdn_trace_info_distrust(struct pdn_trace_header *header, const char *why)
-{
-	write_text(header, PDN_INFO_DISTRUST, why);
-}
-
 void pdn_trace_info_write(struct pdn_trace_header *header, const char *calls)
 {
-	char directory[PATH_MAX];
-	struct pdn_shield shield;
+	char path[PATH_MAX];
 	struct utsname system;
+	long length = pdn_sys_readlink("/proc/self/exe", path, sizeof(path) - 1);
 
-	pdn_shield_up(&shield);
-	write_text(header, PDN_INFO_VERSION, VERSION);
-	write_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
-	write_program(header);
-	write_text(header, PDN_INFO_DIRECTORY,
-		   pdn_sys_working_directory(directory, sizeof(directory)) ? directory : "");
+	path[length > 0 ? length : 0] = '\0';
+	pdn_trace_info_text(header, PDN_INFO_VERSION, VERSION);
+	pdn_trace_info_text(header, PDN_INFO_HOST, uname(&system) == 0 ? system.nodename : "");
+	pdn_trace_info_text(header, PDN_INFO_PROGRAM, path);
+	pdn_trace_info_text(header, PDN_INFO_DIRECTORY,
+			    pdn_sys_working_directory(path, sizeof(path)) ? path : "");
 	write_environment(header);
 	if (calls)
 		pdn_trace_info_calls(header, calls);
 	write_command(header);
-	pdn_shield_down(&shield);
 }

@@ -21,7 +21,7 @@
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
 #include "cache/trace/format.h"
-#include "cache/trace/state.h"
+#include "cache/trace/writer/file.h"
 
 static inline bool pdn_stream_has_room(const struct pdn_thread *self, unsigned words)
 {
@@ -29,17 +29,16 @@ static inline bool pdn_stream_has_room(const struct pdn_thread *self, unsigned w
 }
 
 /* Whatever is missing on the fast path. False: nothing can be written. */
-bool pdn_stream_make_room(struct pdn_thread *self, unsigned words, uint64_t end, bool is_event);
+bool pdn_stream_make_room(struct pdn_thread *self, unsigned words, uint64_t end);
 
-/* Makes room for a record that ends at `end`. False: there is none; an event is then lost. */
-static inline bool pdn_stream_prepare(struct pdn_thread *self, unsigned words, uint64_t end,
-				      bool is_event)
+/* Makes room for a record that ends at `end`. False: there is none. */
+static inline bool pdn_stream_prepare(struct pdn_thread *self, unsigned words, uint64_t end)
 {
 	if (__builtin_expect(
 		    end - self->trace_base <= UINT32_MAX && pdn_stream_has_room(self, words), 1) &&
 	    pdn_process_is_known())
 		return true;
-	return pdn_stream_make_room(self, words, end, is_event);
+	return pdn_stream_make_room(self, words, end);
 }
 
 /*
@@ -89,6 +88,9 @@ void pdn_stream_lose_event(struct pdn_thread *self);
  * counters into the file, if there is one, so that they survive a kill.
  */
 void pdn_stream_start_thread(struct pdn_thread *self);
+
+/* A new slot for the counters of tid, all else zero; NULL: there is no room. Any thread. */
+struct pdn_trace_slot *pdn_stream_slot_new(uint32_t tid);
 
 /* In a forked child: no thread has a place, and all counters are the records' own, and zero. */
 void pdn_streams_fork_child(void);

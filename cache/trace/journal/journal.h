@@ -36,18 +36,16 @@
  */
 struct pdn_journal_piece {
 	uint64_t place; /* offset in the file (a multiple of 8) plus 1; 0: none */
-	/* For the writer: where the next piece of the stream begins, and the end of its chunk. */
-	uint64_t next, chunk_end;
-	uint32_t stream, sequence;
-	uint32_t kind; /* enum pdn_chunk_kind; 0: the file's unit 0 */
-	uint32_t reserved;
+	uint64_t reserved[2];
+	uint32_t stream, sequence; /* of its next chunk */
+	uint32_t kind;		   /* enum pdn_chunk_kind; 0: the file's unit 0 */
+	uint32_t reserved2;
 };
 
 /* What a path is relative to: the mount namespace, and the folder that is "/". 0: not known. */
 struct pdn_journal_view {
 	uint64_t namespace, device, inode;
 };
-struct pdn_journal_view pdn_journal_view(void);
 
 /* A segment begins with this; its pieces lie from PDN_JOURNAL_HEAD on. */
 struct pdn_journal {
@@ -58,6 +56,8 @@ struct pdn_journal {
 	struct pdn_journal_piece pieces[PDN_JOURNAL_PIECES];
 	char path[PATH_MAX]; /* of the file, as the process names it */
 	struct pdn_journal_view view;
+	/* For the writer: the segment's number plus 1; 0: it is private memory, or removed. */
+	int32_t segment;
 };
 
 _Static_assert(sizeof(struct pdn_journal) <= PDN_JOURNAL_HEAD, "journal");
@@ -86,8 +86,8 @@ void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device,
  */
 struct pdn_journal_piece *pdn_journal_piece_new(enum pdn_chunk_kind kind, char **memory);
 
-/* Are all records in the first `used` bytes complete? */
-bool pdn_journal_is_complete(const char *memory, size_t used);
+/* Bytes of a piece up to the end of its last complete record; later ones may be being written. */
+size_t pdn_journal_complete(const char *memory);
 
 /* After its content has been written: clears the piece and gives it a new place. */
 void pdn_journal_move(struct pdn_journal_piece *piece, char *memory, uint64_t offset);
@@ -104,24 +104,5 @@ void pdn_journal_end(void);
 
 /* In a forked child: detaches it from the parent's journal. */
 void pdn_journal_forget(void);
-
-/* ---- for the writer and for readers ---------------------------------------------------------- */
-
-/*
- * Calls `visit` for each journal on this machine that belongs to this user (root: to any user).
- * `journal` is a copy. The segment itself is mapped read-only at `at`: read it by pdn_safe_read(),
- * as there may be no memory behind it. Its process may be writing it. `about` is the kernel's
- * description of the segment. Not by two threads at once.
- */
-typedef void pdn_journal_visit(const struct pdn_journal *journal, uint64_t at, int segment,
-			       const struct shmid_ds *about, void *context);
-void pdn_journal_each(pdn_journal_visit *visit, void *context);
-
-/* Does the journal belong to this file? `header`: as read from the file. */
-bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint64_t inode,
-		       const struct pdn_trace_header *header);
-
-/* Writes the journals of this user's killed processes into their files, and removes them. */
-void pdn_journal_rescue(void);
 
 #endif

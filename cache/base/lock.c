@@ -22,11 +22,11 @@ enum {
 	AWAITED, /* taken, and others may sleep */
 };
 
-static uint32_t waiters;  /* under the cache's lock */
-static uint32_t settling; /* changed under that lock, to wake all waiters */
+static PDN_NOT_INHERITED uint32_t waiters; /* under the cache's lock */
+static uint32_t settling;		   /* changed under that lock, to wake all waiters */
 
-uint32_t pdn_busy;
-bool pdn_stats_changed;
+PDN_NOT_INHERITED uint32_t pdn_busy;
+PDN_NOT_INHERITED bool pdn_stats_changed;
 PDN_WEAK_EVENT(untold, (void));
 PDN_WEAK_EVENT(free_has_waited, (uint32_t tid, const char *what, const char *and_now));
 uint64_t pdn_race_wait_ns = 2000000000u, pdn_fork_wait_ns = 100000000u;
@@ -282,10 +282,4 @@ void pdn_backoff(struct pdn_backoff *rest)
 		relax();
 	else
 		pdn_sys_sleep(2000ull << (turn - spins));
-}
-
-void pdn_lock_fork_child(void)
-{
-	waiters = 0;
-	pdn_busy = 0;
 }

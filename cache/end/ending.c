@@ -9,8 +9,8 @@
 #include "cache/hit/region.h"
 
 /* Regions that are being unpinned, under the lock: those in lists, and kept ones. */
-static struct pdn_victims *ending;
-static struct pdn_queue dying;
+static PDN_NOT_INHERITED struct pdn_victims *ending;
+static PDN_NOT_INHERITED struct pdn_queue dying;
 
 /*
  * Busy goes up before the first region leaves the index: a free that no longer finds it there,
@@ -135,10 +135,4 @@ void pdn_dying_drop_own(void)
 	for (uint32_t number = dying.oldest; number; number = pdn_regions[number].newer)
 		if (pdn_regions[number].ender == me)
 			pdn_regions[number].ender = 0;
-}
-
-void pdn_ending_fork_child(void)
-{
-	ending = NULL;
-	dying = (struct pdn_queue){0};
 }

@@ -67,8 +67,6 @@ bool pdn_dying_any(void);
 /* This thread is about to end, and does not unpin the regions that it was to. */
 void pdn_dying_drop_own(void);
 
-void pdn_ending_fork_child(void);
-
 /*
  * The region's memory, to be compared with a scope: it stands until the record is free. Of a window
  * it is the allocation, whose end ends the window.
@@ -83,15 +81,6 @@ bool pdn_region_is_under(uint32_t number, const struct pdn_scope *scope);
 static inline void pdn_region_set_state(uint32_t number, enum pdn_state state)
 {
 	__atomic_store_n(&pdn_briefs[number].state, state, PDN_BEFORE_BARRIER);
-}
-
-/*
- * Also without the lock. Somebody has forked meanwhile, and this is the child: the regions are its
- * parent's.
- */
-static inline bool pdn_region_is_abandoned(uint32_t number)
-{
-	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
 }
 
 #endif

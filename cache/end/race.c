@@ -160,7 +160,7 @@ unsigned pdn_guard_on(const struct pdn_memory *memory)
 
 /* ---- flights ----------------------------------------------------------------------------- */
 
-struct pdn_flight *pdn_flights;
+PDN_NOT_INHERITED struct pdn_flight *pdn_flights;
 
 /*
  * Under the lock flights are added, but none is removed by another thread. Acquire: pairs with
@@ -402,14 +402,4 @@ bool pdn_flights_of_others_reserve(void)
 		if (f->reserved && f->tid != me)
 			return true;
 	return false;
-}
-
-void pdn_flights_fork_child(void)
-{
-	/*
-	 * This thread may be in the middle of one, with the descriptor that it has closed by now.
-	 */
-	for (struct pdn_flight *f = latest(); f; f = f->next)
-		set_lost(f);
-	pdn_flights = NULL;
 }

@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cache/base/process.h"
 #include "cache/hook_events.h"
 #include "cache/base/notify.h"
 #include "cache/base/thread.h"
@@ -131,10 +132,13 @@ struct pdn_flight {
 	bool lost;	      /* some of the memory ends: a pin must not be used */
 };
 
-/* A look without the lock, to give up early. Under it, `lost` is the truth. */
+/*
+ * Without the lock it is a look, to give up early. In a child the descriptor of a pin that the
+ * forking thread is in the middle of has been closed.
+ */
 static inline bool pdn_flight_lost(const struct pdn_flight *flight)
 {
-	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
+	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED) || pdn_process_is_off();
 }
 
 extern PDN_HIDDEN struct pdn_flight *pdn_flights; /* the latest one first */
@@ -221,6 +225,5 @@ void pdn_flights_each_pin(void (*fn)(struct pdn_pin *pin));
 
 uint64_t pdn_flights_reserved(uint32_t *count);
 bool pdn_flights_of_others_reserve(void);
-void pdn_flights_fork_child(void);
 
 #endif

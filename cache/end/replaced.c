@@ -73,7 +73,7 @@ static void end_objects_on(uint32_t number, const struct pdn_scope *scope,
 		pdn_objects_unlink(number, reason, scope);
 	}
 	pdn_unlock();
-	if (mine && !pdn_region_is_abandoned(number))
+	if (mine && !pdn_process_is_off())
 		pdn_objects_end(number, scope);
 }
 
@@ -89,7 +89,7 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 		next = pdn_regions[number].victim;
 		pdn_lock();
 		end_objects_on(number, scope, reason);
-		if (!pdn_region_is_abandoned(number))
+		if (!pdn_process_is_off())
 			pdn_let_go(NULL, number);
 	}
 	do {

@@ -52,7 +52,6 @@ enum pdn_state {
 	PDN_PAST,
 	PDN_DYING,
 	PDN_KEPT,
-	PDN_ABANDONED, /* in a forked child: the parent's */
 };
 
 /*
@@ -281,7 +280,7 @@ extern PDN_HIDDEN bool pdn_debugging;	  /* PINDOWN_DEBUG, from the first region 
 uint32_t pdn_region_capacity(void);	  /* what the limit is, or would be */
 uint32_t pdn_region_high_water(void);	  /* numbers above it were never used */
 void pdn_region_trim(void);		  /* no region exists: give the memory back */
-void pdn_region_fork_child(void);	  /* all that were ever in use are abandoned */
+void pdn_regions_forget(void);		  /* in a child: none is live, or kept */
 
 /*
  * For a child, wherever other threads were when it was forked: the pins of all records that were

@@ -5,7 +5,7 @@
 #include "cache/objects/object.h"
 
 /* Changed under the lock. */
-static struct pdn_creation *creations;
+static PDN_NOT_INHERITED struct pdn_creation *creations;
 
 static bool is_same_key(const struct pindown_key *a, const struct pindown_key *b)
 {
@@ -89,9 +89,4 @@ void pdn_creations_drop_own(void)
 		if (c->tid == me)
 			pdn_creation_unlist(c);
 	}
-}
-
-void pdn_creations_fork_child(void)
-{
-	creations = NULL;
 }

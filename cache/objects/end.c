@@ -18,15 +18,6 @@
 #include "cache/retire/retired.h"
 #include "cache/trace/writer.h"
 
-/*
- * Does the object belong to the parent process? Then a callback that this thread was in has forked,
- * and this is the child. Relaxed: the child's only thread has stored the state itself.
- */
-static bool is_abandoned(const struct pindown_object *object)
-{
-	return __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PDN_OBJECT_ABANDONED;
-}
-
 void pdn_object_begin_end(struct pindown_object *object, enum pindown_reason reason)
 {
 	object->reason = (uint16_t)reason;
@@ -134,9 +125,10 @@ static uint32_t retire_all(uint32_t chain)
 	uint32_t regions = 0;
 	bool has_readers = false;
 
+	/* A callback has forked, and this is the child: the objects are its parent's. */
+	if (pdn_process_is_off())
+		return 0;
 	for (uint32_t n = chain; n; n = pdn_objects[n].victim) {
-		if (is_abandoned(&pdn_objects[n]))
-			return 0;
 		pdn_object_unlink(n);
 		has_readers |= pdn_state_is_linked(pdn_state_of(pdn_objects[n].region));
 	}
@@ -157,9 +149,8 @@ void pdn_objects_destroy_claimed(uint32_t chain)
 {
 	uint32_t regions;
 
-	for (uint32_t n = chain; n; n = pdn_objects[n].victim)
-		if (!is_abandoned(&pdn_objects[n]))
-			destroy(n);
+	for (uint32_t n = chain; n && !pdn_process_is_off(); n = pdn_objects[n].victim)
+		destroy(n);
 	pdn_lock();
 	regions = retire_all(chain);
 	pdn_unlock();
@@ -178,7 +169,8 @@ void pdn_object_let_go(uint32_t number)
 	uint32_t chain = 0;
 
 	pdn_lock();
-	if (!pdn_object_is_held(number)) {
+	/* In a child that is off, it is the parent's. */
+	if (!pdn_process_is_off() && !pdn_object_is_held(number)) {
 		if (object->state == PDN_OBJECT_KEPT) {
 			pdn_object_claim(number, &chain);
 		} else if (object->state == PDN_OBJECT_REVOKED) {

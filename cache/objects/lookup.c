@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
+#include "cache/base/process.h"
 #include "cache/base/hashed.h"
 #include "cache/base/seqcount.h"
 #include "cache/base/tree.h"
@@ -30,7 +31,7 @@ struct entry {
 static struct pdn_hashed entries = PDN_HASHED(struct entry);
 
 /* Of changes of all of this, for walks without the lock. Only keys are read otherwise: is_at(). */
-static struct pdn_seqcount changes;
+static PDN_NOT_INHERITED struct pdn_seqcount changes;
 
 static struct entry *entry_at(uint32_t number)
 {
@@ -422,12 +423,4 @@ void COLD pdn_object_unlink(uint32_t number)
 	__atomic_store_n(at, next, __ATOMIC_RELEASE);
 	pdn_object_serve_no_more(number);
 	pdn_object_leave(number);
-}
-
-/* A child that was forked in the middle of a change has an odd count. */
-void pdn_object_lookup_fork_child(void)
-{
-	pdn_hashed_clear(&entries);
-	pdn_seqcount_reset(&changes);
-	pdn_owners_fork_child();
 }

@@ -44,7 +44,6 @@ enum pdn_object_state {
 	PDN_OBJECT_DYING,
 	PDN_OBJECT_KEPT,
 	PDN_OBJECT_REVOKED,
-	PDN_OBJECT_ABANDONED, /* in a forked child: belongs to the parent */
 };
 
 struct pindown_object {
@@ -142,8 +141,6 @@ void pdn_object_serve(uint32_t number);
 /* A KEPT object on a live region: it stays in the list, but no look-up finds it by its key. */
 void pdn_object_hide(uint32_t number);
 
-void pdn_object_lookup_fork_child(void);
-
 static inline void pdn_object_hold(struct pdn_thread *self, uint32_t number, uint32_t change)
 {
 	if (__builtin_expect(self->holds != 0, 1))
@@ -183,8 +180,6 @@ struct pdn_selection {
 /* These, also those that are being made (FREE), without those that were retired; 0: no more. */
 uint32_t pdn_first_selected(const struct pdn_selection *selection);
 uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t number);
-
-void pdn_owners_fork_child(void);
 
 /* ---- object.c: the table; lock held ------------------------------------------------------- */
 
@@ -310,7 +305,6 @@ bool pdn_creation_is_listed(const struct pdn_creation *creation);
 uint32_t pdn_creations_on(uint32_t region);
 bool pdn_creations_any(void); /* by any thread; also without the lock */
 uint32_t pdn_creations_of(uint32_t consumer, const uint64_t *owner);
-void pdn_creations_fork_child(void);
 void pdn_creations_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
 
 /*
@@ -385,7 +379,6 @@ void pdn_objects_drop_idle(int consumer, uint64_t owner);
 /* Lock not held. The last hold of an object that is no longer LIVE may have been dropped. */
 void pdn_object_let_go(uint32_t number);
 
-void pdn_objects_fork_child(void);
 void pdn_objects_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
 
 #endif

@@ -4,6 +4,7 @@
  * of a consumer goes through what it ends. All of this is under the lock.
  */
 #define _GNU_SOURCE
+#include "cache/base/process.h"
 #include "cache/base/hashed.h"
 #include "cache/objects/object.h"
 
@@ -14,7 +15,7 @@ struct owner {
 	uint32_t next, previous;  /* of the owners of consumers that have this one's place */
 };
 static struct pdn_hashed owners = PDN_HASHED(struct owner);
-static uint32_t first_owner[PDN_CONSUMERS];
+static PDN_NOT_INHERITED uint32_t first_owner[PDN_CONSUMERS];
 
 static struct owner *owner_at(uint32_t number)
 {
@@ -136,11 +137,4 @@ uint32_t pdn_next_selected(const struct pdn_selection *selection, uint32_t numbe
 	if (next || selection->owner)
 		return next;
 	return first_object_from(owner_at(*of_object(OWNER, number))->next, selection->consumer);
-}
-
-void pdn_owners_fork_child(void)
-{
-	pdn_hashed_clear(&owners);
-	for (unsigned i = 0; i < PDN_CONSUMERS; i++)
-		first_owner[i] = 0;
 }

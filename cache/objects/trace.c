@@ -25,12 +25,8 @@ void pdn_trace_object(enum pdn_event event, const char *consumer,
 	struct pdn_trace_note note;
 	uint64_t end;
 
-	/*
-	 * Abandoned: a callback has forked, and this is the child. Relaxed: its only thread has
-	 * stored the state itself.
-	 */
-	if (!pdn_tracing(event) ||
-	    __atomic_load_n(&pdn_briefs[what->region].state, __ATOMIC_RELAXED) == PDN_ABANDONED)
+	/* A callback may have forked, and this be the child. */
+	if (!pdn_tracing(event) || pdn_process_is_off())
 		return;
 	note = note_about(&pdn_regions[what->region], consumer);
 	note.extra = what->key->owner;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The life of the trace: opening it, what it says about the process, fork and exit. */
 #define _GNU_SOURCE
+#include "cache/base/process.h"
 #include "cache/trace/writer.h"
 
 #include <errno.h>
@@ -123,7 +124,7 @@ void pdn_trace_open(void)
 		errno = error;
 		return;
 	}
-	opened = config->enabled && config->trace;
+	opened = config->enabled && config->trace && !pdn_process_is_off();
 	if (opened) {
 		pdn_alone_begin(&alone);
 		pdn_trace_clock_choose();
@@ -173,7 +174,7 @@ void pdn_trace_fork_child(void)
 	pdn_trace.header = NULL;
 	process.wrote_distrust = false;
 	pdn_trace.state = PDN_TRACE_UNTRIED;
-	pdn_trace_mask = config->trace_events;
+	pdn_trace_mask = pdn_process_is_off() ? 0 : config->trace_events;
 	pdn_thread_look_now();
 	errno = error;
 }

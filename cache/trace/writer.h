@@ -130,8 +130,8 @@ void pdn_trace_error(const char *text, uint64_t addr, uint64_t size, int result)
 void pdn_trace_open(void);
 
 /*
- * In a forked child: leaves the parent's file; the child's own is opened at the first event. All
- * threads' counters are back in their records, and zero.
+ * In a forked child: leaves the parent's file. The child's own is opened at the first event, unless
+ * the child is off: then there is none. All threads' counters are back in their records, and zero.
  */
 void pdn_trace_fork_child(void);
 

@@ -1,36 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fork() and exit: a child drops everything that it inherits, and begins with an empty cache. It
- * would keep the parent's GPU memory alive by the descriptors that it inherits, and it can't use
- * CUDA unless the parent never did. When this happens, and which data is then whole:
- * base/process.h.
+ * fork() and exit: a child drops everything that it inherits. It would keep the parent's GPU memory
+ * alive by the descriptors. If the parent has used CUDA the child can't, and is off; otherwise it
+ * begins as a process does. When this happens, and which data is then whole: base/process.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/show/account.h"
 #include "cache/backend/backend.h"
 #include "cache/base/barrier.h"
 #include "cache/base/fork_gate.h"
-#include "cache/base/lock.h"
+#include "cache/base/hashed.h"
 #include "cache/base/notify.h"
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"
-#include "cache/room/evict.h"
-#include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/hook_events.h"
 #include "cache/hit/index.h"
-#include "cache/end/invalidate.h"
 #include "cache/objects/object.h"
 #include "cache/end/work.h"
 #include "cache/hit/region.h"
-#include "cache/retire/retired.h"
-#include "cache/retire/turns.h"
 #include "cache/show/page.h"
 #include "cache/trace/writer/writer.h"
-#include "cache/trust/volatile.h"
 
 /* ---- in a child ----------------------------------------------------------------------------- */
 
@@ -62,25 +54,15 @@ static void abandon_all(void)
 
 static void begin_again(void)
 {
-	PDN_NOTIFY(hook_begins_again);
 	if (pdn_region_limit)
 		pdn_index_reset();
-	pdn_region_fork_child();
-	pdn_objects_fork_child();
-	pdn_exports_fork_child();
-	pdn_retired_fork_child();
-	pdn_turns_fork_child();
+	pdn_hashed_clear_all();
+	pdn_regions_forget();
+	pdn_objects_forget();
 	pdn_clients_fork_child();
-	pdn_queues_fork_child();
-	pdn_occupied = 0;
-	pdn_end_fork_child();
-	pdn_dmabuf_fork_child();
-	pdn_volatile_fork_child();
-	pdn_accounts_fork_child();
 	pdn_thread_fork_child();
 	pdn_top_fork_child();
 	pdn_trace_fork_child();
-	pdn_lock_fork_child();
 	pdn_fork_gate_child();
 	pdn_barrier_fork_child();
 }

@@ -12,7 +12,6 @@
 #include "hook/hook.h"
 #include "cache/show/page.h"
 #include "cache/base/process.h"
-#include "hook/cuda/records.h"
 #include "hook/verbs/verbs.h"
 
 /* ---- the first use of the driver --------------------------------------------------------- */
@@ -58,18 +57,12 @@ bool pdn_hook_begin(void)
 		__atomic_store_n(&ready, true, __ATOMIC_RELEASE);
 	}
 	errno = error;
-	return pdn_config()->enabled;
+	return pdn_config()->enabled && !pdn_process_is_off();
 }
 
 /* ---- fork -------------------------------------------------------------------------------- */
 
-/* Forgets the parent's calls, before the cache forgets its regions (cache/base/process.h). */
-static void forget_calls(void)
-{
-	pdn_records_fork_child();
-}
-
-PDN_NOTIFIED(hook_begins_again, forget_calls);
+PDN_NOTIFIED(hook_is_off, pdn_straight_ask_again);
 
 typedef pid_t fork_function(void);
 /*

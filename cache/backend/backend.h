@@ -114,8 +114,6 @@ uint64_t pdn_dmabufs_max(void);
 void pdn_dmabuf_tell_limit(void);
 void pdn_dmabuf_tell_none_left(void);
 
-void pdn_dmabuf_fork_child(void);
-
 /* Lock not held. Another process wants this much pin space of a device; negative: of any. */
 PDN_EVENT(space_wanted, (uint64_t bytes, int device));
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Counting the descriptors of dma-bufs, and how many there may be. */
 #define _GNU_SOURCE
+#include "cache/base/process.h"
 #include "cache/backend/backend.h"
 #include "cache/base/descriptor.h"
 #include "cache/base/log.h"
 
-static uint32_t open_ones;
+static PDN_NOT_INHERITED uint32_t open_ones;
 
 /* Relaxed: it is a budget, and callers that find it exhausted check again. */
 void pdn_dmabuf_opened(void)
@@ -61,9 +62,4 @@ void pdn_dmabuf_tell_none_left(void)
 		"no file descriptor is left for a dma-buf; the cache uses at most %llu: this GPU "
 		"memory is not registered; raise ulimit -n",
 		text(pdn_dmabufs_max()));
-}
-
-void pdn_dmabuf_fork_child(void)
-{
-	__atomic_store_n(&open_ones, 0, __ATOMIC_RELAXED);
 }

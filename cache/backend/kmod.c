@@ -421,8 +421,6 @@ static void kmod_unpin(struct pdn_pin *pin)
 
 void pdn_backend_kmod_fork_child(bool is_shared)
 {
-	pdn_kmod_reclaim_fork_child();
-	device.asked = false;
 	if (device.fd < 0)
 		return;
 	if (!is_shared && pdn_descriptor_is(device.fd, device.identity))

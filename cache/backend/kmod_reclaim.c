@@ -109,8 +109,3 @@ void pdn_kmod_answer_wishes(int fd, uint64_t identity, const struct pindown_stat
 			     "idle regions are not given up to other processes: no thread can be "
 			     "started");
 }
-
-void pdn_kmod_reclaim_fork_child(void)
-{
-	answering = false;
-}

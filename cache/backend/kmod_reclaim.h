@@ -21,7 +21,4 @@ void pdn_kmod_note_gpu(int device, const uint8_t uuid[16]);
 /* How long it sleeps at most. Tests have other values. */
 extern PDN_HIDDEN uint64_t pdn_wish_look_ns;
 
-/* A forked child has no such thread yet. */
-void pdn_kmod_reclaim_fork_child(void);
-
 #endif

@@ -65,16 +65,29 @@ static void add_buckets(struct pdn_hashed *in)
 			put_in_bucket(in, n);
 }
 
-static uint32_t take_record(struct pdn_hashed *in)
+/* All that have memory. Release: for a child that is forked meanwhile. */
+static struct pdn_hashed *begun;
+
+static bool begin(struct pdn_hashed *in)
 {
 	struct pdn_table *tables[] = {&in->table};
+
+	if (!pdn_tables_reserve(tables, 1, in->most ? in->most : MOST))
+		return false;
+	in->begun_before = begun;
+	__atomic_store_n(&begun, in, __ATOMIC_RELEASE);
+	return true;
+}
+
+static uint32_t take_record(struct pdn_hashed *in)
+{
 	uint32_t number = in->free;
 
 	if (number) {
 		in->free = link_at(in, number)->next;
 		return number;
 	}
-	if (!in->table.records && !pdn_tables_reserve(tables, 1, in->most ? in->most : MOST))
+	if (!in->table.records && !begin(in))
 		return 0;
 	number = pdn_table_next(&in->table);
 	if (number)
@@ -130,9 +143,10 @@ uint32_t pdn_hashed_next(const struct pdn_hashed *in, uint32_t number)
 	return with_hash(in, link->next, link->hash);
 }
 
-void pdn_hashed_clear(struct pdn_hashed *in)
+void pdn_hashed_clear_all(void)
 {
-	if (in->table.records)
+	for (struct pdn_hashed *in = begun; in; in = in->begun_before) {
 		pdn_table_clear(&in->table);
-	in->free = in->count = 0;
+		in->free = in->count = 0;
+	}
 }

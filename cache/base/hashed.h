@@ -29,7 +29,8 @@ struct pdn_hashed_link {
 struct pdn_hashed {
 	struct pdn_table table; /* the owner sets record_bytes, and columns to 1: the buckets */
 	uint32_t buckets, free, count;
-	uint32_t most; /* room for this many, a power of two; 0: for a million */
+	uint32_t most;			 /* room for this many, a power of two; 0: for a million */
+	struct pdn_hashed *begun_before; /* the list of all that have had a record */
 };
 
 #define PDN_HASHED(record)                                               \
@@ -75,8 +76,8 @@ static inline bool pdn_hashed_is_taken(const struct pdn_hashed *in, uint32_t num
 	return ((const struct pdn_hashed_link *)pdn_hashed_at(in, number))->taken;
 }
 
-/* Removes all records. Keeps errno, is async-signal-safe. */
-void pdn_hashed_clear(struct pdn_hashed *in);
+/* In a child: removes all records of all tables. Keeps errno, is async-signal-safe. */
+void pdn_hashed_clear_all(void);
 
 /* Spreads the bits of a number: the finish of SplitMix64. */
 static inline uint64_t pdn_hash(uint64_t x)

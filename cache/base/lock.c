@@ -22,10 +22,10 @@ enum {
 	AWAITED, /* taken, and others may sleep */
 };
 
-static uint32_t waiters;  /* under the cache's lock */
-static uint32_t settling; /* changed under that lock, to wake all waiters */
+static PDN_NOT_INHERITED uint32_t waiters; /* under the cache's lock */
+static uint32_t settling;		   /* changed under that lock, to wake all waiters */
 
-bool pdn_stats_changed;
+PDN_NOT_INHERITED bool pdn_stats_changed;
 PDN_WEAK_EVENT(untold, (void));
 PDN_WEAK_EVENT(free_has_waited, (uint32_t tid, const char *what, const char *and_now));
 uint64_t pdn_race_wait_ns = 2000000000u, pdn_fork_wait_ns = 100000000u;
@@ -281,9 +281,4 @@ void pdn_backoff(struct pdn_backoff *rest)
 		relax();
 	else
 		pdn_sys_sleep(2000ull << (turn - spins));
-}
-
-void pdn_lock_fork_child(void)
-{
-	waiters = 0;
 }

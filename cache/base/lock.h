@@ -87,7 +87,4 @@ void pdn_backoff(struct pdn_backoff *rest);
 void pdn_sleep_while(uint32_t *where, uint32_t value, uint64_t deadline);
 void pdn_wake_all(uint32_t *where);
 
-/* In a forked child: no thread waits. */
-void pdn_lock_fork_child(void);
-
 #endif

@@ -4,6 +4,7 @@
 #include "cache/base/process.h"
 
 #include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cache/base/lock.h"
@@ -11,7 +12,7 @@
 
 struct pdn_here pdn_here;
 __thread uint32_t pdn_locks_held __attribute__((tls_model("initial-exec")));
-PDN_WEAK_EVENT(hook_begins_again, (void));
+PDN_WEAK_EVENT(hook_is_off, (void));
 PDN_WEAK_EVENT(child_abandons, (void));
 PDN_WEAK_EVENT(child_begins, (void));
 
@@ -22,6 +23,8 @@ PDN_WEAK_EVENT(child_begins, (void));
  */
 static PDN_AT_LOAD bool has_begun; /* in this process or in one that it was forked from */
 static PDN_AT_LOAD bool is_wiped;  /* the kernel zeroes pdn_here */
+static PDN_AT_LOAD bool uses_cuda; /* this process, or one that it was forked from */
+static PDN_AT_LOAD bool is_off;
 
 static bool is_set(const bool *flag)
 {
@@ -72,6 +75,17 @@ bool pdn_process_has_begun(void)
 	return is_set(&has_begun);
 }
 
+void pdn_process_uses_cuda(void)
+{
+	if (!is_set(&uses_cuda))
+		set(&uses_cuda);
+}
+
+bool pdn_process_is_off(void)
+{
+	return is_set(&is_off);
+}
+
 /* Taken with acquire, let go with release. In a child it is free, as all in pdn_here. */
 static void take_beginning(void)
 {
@@ -81,6 +95,29 @@ static void take_beginning(void)
 		pdn_backoff(&rest);
 }
 
+/* ---- a child --------------------------------------------------------------------------------- */
+
+/* What is PDN_NOT_INHERITED: the linker knows where it lies. */
+extern __attribute__((visibility("hidden"))) char __start_pdn_not_inherited[],
+	__stop_pdn_not_inherited[];
+
+static void abandon(void)
+{
+	PDN_NOTIFY(child_abandons);
+	if (is_set(&uses_cuda) && !is_set(&is_off)) {
+		set(&is_off);
+		PDN_NOTIFY(hook_is_off);
+	}
+}
+
+static void begin_child(void)
+{
+	abandon();
+	memset(__start_pdn_not_inherited, 0,
+	       (size_t)(__stop_pdn_not_inherited - __start_pdn_not_inherited));
+	PDN_NOTIFY(child_begins);
+}
+
 void pdn_process_begin(void)
 {
 	int saved = errno;
@@ -88,8 +125,7 @@ void pdn_process_begin(void)
 	take_beginning();
 	if (!pdn_process_is_known()) {
 		if (is_set(&has_begun)) {
-			PDN_NOTIFY(child_abandons);
-			PDN_NOTIFY(child_begins);
+			begin_child();
 		} else {
 			pdn_process_prepare();
 			set(&has_begun);
@@ -127,7 +163,7 @@ void pdn_process_fork_child(void)
 	if (!is_set(&is_wiped) && (is_set(&has_begun) || is_set(&is_prepared)))
 		wipe();
 	if (is_set(&has_begun) && !pdn_process_is_known()) {
-		PDN_NOTIFY(child_abandons);
+		abandon();
 		if (!pdn_locks_held)
 			pdn_process_begin();
 	}

@@ -15,6 +15,12 @@
  * A thread that forks in a signal handler may itself hold a lock. Its child completes the change
  * first, and begins again when it lets go of the lock.
  *
+ * A child of a process that has used GPU memory can't use CUDA, and is off: it closes the
+ * descriptors that it has inherited, pins nothing, writes no trace, and hook/ passes every call
+ * through. The tables are not made whole there. They are only out of reach (PDN_NOT_INHERITED), for
+ * a thread that was in the middle of a call when it forked. All other children begin as a process
+ * does.
+ *
  * Where the kernel can't do that (before Linux 4.14) the child begins again in pindown's atfork
  * handler. Handlers of other libraries that run before that one may then wait for ever for a lock
  * that another thread held.
@@ -76,6 +82,21 @@ bool pdn_process_prepare(void);
 /* Has anything in this process, or in one that it was forked from, ever begun? */
 bool pdn_process_has_begun(void);
 
+/* The driver has described GPU memory to this process: from here on each child is off. */
+void pdn_process_uses_cuda(void);
+
+/*
+ * Is this a child of a process that has used GPU memory? Known as soon as the child has taken a
+ * lock or has run the fork handler.
+ */
+bool pdn_process_is_off(void);
+
+/*
+ * Data that is made zero in a child before the child looks at it: where lists, trees and counts of
+ * the parent's begin. Other threads of the parent may have been in the middle of changing them.
+ */
+#define PDN_NOT_INHERITED __attribute__((section("pdn_not_inherited")))
+
 /*
  * Begin, or begin again; to be called where pdn_process_is_known() says no. Keeps errno, is
  * async-signal-safe.
@@ -85,7 +106,8 @@ void pdn_process_begin(void);
 /*
  * A child has inherited data and descriptors of its parent's. Two events, one after the other:
  * close the descriptors, at once, whatever state the tables are in; and begin with empty tables,
- * when this thread is in the middle of no change. Async-signal-safe.
+ * when this thread is in the middle of no change. Async-signal-safe. Between the two the process
+ * becomes off, if it does.
  */
 PDN_EVENT(child_abandons, (void));
 PDN_EVENT(child_begins, (void));
@@ -93,7 +115,7 @@ PDN_EVENT(child_begins, (void));
 /* In the child of a fork, from the fork handler. */
 void pdn_process_fork_child(void);
 
-/* hook/ has state of its own, which begins again before the cache's. */
-PDN_EVENT(hook_begins_again, (void));
+/* From here on hook/ passes each call through. */
+PDN_EVENT(hook_is_off, (void));
 
 #endif

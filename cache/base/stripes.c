@@ -116,16 +116,3 @@ void pdn_stripe_return_orphan(uint32_t stripe)
 	__atomic_fetch_and(&pdn_stripes[stripe / 64], ~(1ull << stripe % 64), __ATOMIC_RELEASE);
 	pdn_stripe_return(stripe);
 }
-
-void pdn_stripes_fork_child(const struct pdn_thread *self)
-{
-	/* This thread may have been interrupted in a get, and keeps its stripe. */
-	memset(stripes_taken, 0, sizeof(stripes_taken));
-	memset(pdn_stripes, 0, sizeof(pdn_stripes)); /* no count is of a region of the child's */
-	pdn_stripe_orphans = 0;
-	stripes_taken[0] = 1u << PDN_STRIPE_SHARED;
-	if (self) {
-		stripes_taken[self->stripe / 64] |= 1ull << self->stripe % 64;
-		use_stripe(self->stripe);
-	}
-}

@@ -49,7 +49,4 @@ void pdn_stripe_use_shared(void);
 uint32_t pdn_stripe_take_orphan(void);
 void pdn_stripe_return_orphan(uint32_t stripe);
 
-/* In a forked child: no thread owns a stripe but this one, if it has a record (or NULL). */
-void pdn_stripes_fork_child(const struct pdn_thread *self);
-
 #endif

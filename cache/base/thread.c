@@ -269,7 +269,6 @@ void pdn_thread_fork_child(void)
 {
 	struct pdn_thread *self = pdn_self_tls;
 
-	pdn_stripes_fork_child(self);
 	pdn_thread_records_fork_child(self);
 	/* The next owners of the other records begin them. */
 	pdn_thread_life++;

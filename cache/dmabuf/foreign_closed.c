@@ -21,7 +21,7 @@
 
 /* Under the lock. */
 static uint32_t search; /* counted from 1 */
-static bool searching;
+static PDN_NOT_INHERITED bool searching;
 static uint32_t due = FEWEST; /* the next search: when this many are remembered */
 static uint32_t kept;	      /* by the last search */
 static uint32_t refused;      /* exports since then, as there was no room */
@@ -148,11 +148,4 @@ void pdn_exports_forget_closed(bool full)
 	kept = pdn_foreign_count();
 	due = 2 * kept > FEWEST ? 2 * kept : FEWEST;
 	pdn_unlock();
-}
-
-void pdn_exports_search_fork_child(void)
-{
-	searching = false;
-	due = FEWEST;
-	kept = refused = 0;
 }

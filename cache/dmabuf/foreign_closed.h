@@ -16,6 +16,4 @@ void pdn_exports_forget_closed(bool full);
 /* Lock held. The current search: a record that is made now counts as found by it. */
 uint32_t pdn_exports_search(void);
 
-void pdn_exports_search_fork_child(void);
-
 #endif

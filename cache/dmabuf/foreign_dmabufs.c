@@ -620,11 +620,3 @@ void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason)
 	if (pdn_exports_may_be_in(scope))
 		end_exports(scope, reason);
 }
-
-/* The child has the descriptors, but the memory and its end are the parent's. */
-void pdn_exports_fork_child(void)
-{
-	pdn_foreign_clear();
-	pdn_hashed_clear(&imports);
-	pdn_exports_search_fork_child();
-}

@@ -87,6 +87,4 @@ bool pdn_exports_may_be_in(const struct pdn_scope *scope);
 /* Before the memory ends: record which of them outlive it, and forget them. Lock not held. */
 void pdn_exports_end(const struct pdn_scope *scope, enum pindown_reason reason);
 
-void pdn_exports_fork_child(void);
-
 #endif

@@ -15,11 +15,11 @@
 #include "cache/base/system.h"
 
 static struct pdn_hashed exports = PDN_HASHED(struct pdn_export);
-static uint32_t root;
-bool pdn_any_export;
+static PDN_NOT_INHERITED uint32_t root;
+PDN_NOT_INHERITED bool pdn_any_export;
 
 /* Of changes of all of this, for walks without the lock. */
-static struct pdn_seqcount changes;
+static PDN_NOT_INHERITED struct pdn_seqcount changes;
 
 /* An address that walks read. */
 static uint64_t address_at(const uint64_t *at)
@@ -222,13 +222,4 @@ uint32_t pdn_foreign_after(uint32_t record)
 		if (pdn_hashed_is_taken(&exports, record))
 			return record;
 	return 0;
-}
-
-/* In a child, which may have been forked in the middle of a change. */
-void pdn_foreign_clear(void)
-{
-	pdn_hashed_clear(&exports);
-	root = 0;
-	changes = (struct pdn_seqcount){0}; /* see pdn_foreign_peek() */
-	say_whether_any();
 }

@@ -87,6 +87,4 @@ bool pdn_foreign_may_overlap(uint64_t begin, uint64_t end);
 /* The first one after this record (0: of all), in no particular order; 0: that was the last. */
 uint32_t pdn_foreign_after(uint32_t record);
 
-void pdn_foreign_clear(void);
-
 #endif

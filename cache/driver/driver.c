@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "cache/base/process.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"
@@ -569,6 +570,7 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
 		if (result != PINDOWN_OK)
 			return result;
 	}
+	pdn_process_uses_cuda();
 	if (!known)
 		return PINDOWN_ERR_BUSY;
 	if (out->mapped && out->memory.end - out->memory.base < size)

@@ -45,9 +45,9 @@ static void tell_all(uint32_t number, const struct pdn_victims *victims, bool in
 {
 	if (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_MISSED)
 		pdn_tell_of_miss(&pdn_regions[number], victims->missed);
-	if (!pdn_region_is_abandoned(number))
+	if (!pdn_process_is_off())
 		tell(&pdn_regions[number], in_use);
-	if (pdn_first_object(number) && !pdn_region_is_abandoned(number))
+	if (pdn_first_object(number) && !pdn_process_is_off())
 		pdn_objects_end(number, victims->scope);
 }
 
@@ -61,7 +61,7 @@ static void end(struct pdn_victims *victims, uint32_t number)
 
 	PDN_POINT(END_TELLING, pdn_region_base_now(number));
 	tell_all(number, victims, in_use);
-	if (pdn_region_is_abandoned(number))
+	if (pdn_process_is_off())
 		return;
 	if (in_use)
 		pdn_let_go(victims);

@@ -105,9 +105,3 @@ static void drop_own_work(void)
 }
 
 PDN_NOTIFIED(thread_quits, drop_own_work);
-
-void pdn_end_fork_child(void)
-{
-	pdn_work_fork_child();
-	pdn_awaiting_fork_child();
-}

@@ -24,6 +24,4 @@
  */
 int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason);
 
-void pdn_end_fork_child(void);
-
 #endif

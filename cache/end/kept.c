@@ -21,14 +21,11 @@
 
 /* ---- unpinning ------------------------------------------------------------------------------- */
 
-/* In a child the handle may be that of another pin, of the child's own. */
 static void unpin_backed(struct pindown_region *region)
 {
 	struct pdn_pin pin = pdn_region_pin(region);
 	const struct pdn_backend *backend = pdn_backend_of(&pin);
 
-	if (pdn_region_is_abandoned(pdn_region_number(region)))
-		return;
 	if (backend)
 		backend->unpin(&pin);
 	pdn_region_drop_dmabuf(region);
@@ -52,7 +49,7 @@ static void unpin(struct pdn_victims *victims, bool was_kept)
 		pdn_trace_about(PDN_EV_UNPIN, region, 0, was_kept ? PDN_TRACE_IN_USE : 0, begin,
 				pdn_ticks());
 	pdn_lock();
-	if (!pdn_region_is_abandoned(number)) {
+	if (!pdn_process_is_off()) {
 		pdn_account_unpin(region, was_kept);
 		pdn_victims_leave(victims);
 		pdn_region_free(number);
@@ -67,8 +64,9 @@ void pdn_unpin_idle(struct pdn_victims *victims)
 
 /* ---- awaiting the end of their memory ------------------------------------------------------- */
 
-static struct pdn_queue awaiting; /* the list of pdn_first_awaiting(); under the lock */
-static uint32_t awaiting_count;	  /* changed under the lock */
+static PDN_NOT_INHERITED struct pdn_queue
+	awaiting; /* the list of pdn_first_awaiting(); under the lock */
+static PDN_NOT_INHERITED uint32_t awaiting_count; /* changed under the lock */
 
 /*
  * Relaxed: a thread that gets the memory again has it from the driver, which has it from the thread
@@ -107,12 +105,6 @@ void pdn_stop_awaiting(uint32_t number)
 	pdn_queue_remove(&awaiting, number);
 	pdn_region_set_flags(&pdn_regions[number], pdn_regions[number].flags & ~PDN_REGION_AWAITS);
 	count_awaiting(-1u);
-}
-
-void pdn_awaiting_fork_child(void)
-{
-	awaiting = (struct pdn_queue){0};
-	awaiting_count = 0;
 }
 
 /* ---- kept ----------------------------------------------------------------------------------- */
@@ -154,7 +146,7 @@ void pdn_unpin_kept(struct pdn_victims *victims)
 {
 	PDN_UNCANCELLED;
 
-	while (victims->first && !pdn_region_is_abandoned(victims->first))
+	while (victims->first && !pdn_process_is_off())
 		unpin(victims, true);
 }
 
@@ -167,7 +159,7 @@ void pdn_let_go(struct pdn_victims *victims)
 	pdn_comparisons_pass(number);
 	pdn_lock();
 	/* A signal handler may have forked, and this be the child. */
-	if (pdn_region_is_abandoned(number)) {
+	if (pdn_process_is_off()) {
 		pdn_unlock();
 		return;
 	}

@@ -52,6 +52,5 @@ bool pdn_awaits_reuse(void);
 uint32_t pdn_first_awaiting(void); /* the others through ->newer */
 void pdn_await_reuse(uint32_t number);
 void pdn_stop_awaiting(uint32_t number); /* if it awaits it */
-void pdn_awaiting_fork_child(void);
 
 #endif

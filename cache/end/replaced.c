@@ -42,7 +42,7 @@ static void end_objects_on(uint32_t number, const struct pdn_scope *scope,
 		pdn_objects_unlink(number, reason, scope);
 	}
 	pdn_unlock();
-	if (mine && !pdn_region_is_abandoned(number))
+	if (mine && !pdn_process_is_off())
 		pdn_objects_end(number, scope);
 }
 
@@ -58,10 +58,10 @@ void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 	pdn_lock();
 	take_awaiting(&victims, scope);
 	pdn_unlock();
-	while (victims.first && !pdn_region_is_abandoned(victims.first)) {
+	while (victims.first && !pdn_process_is_off()) {
 		pdn_lock();
 		end_objects_on(victims.first, scope, reason);
-		if (!pdn_region_is_abandoned(victims.first))
+		if (!pdn_process_is_off())
 			pdn_let_go(&victims);
 	}
 	do {

@@ -11,7 +11,7 @@
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 
-struct pdn_work *pdn_works;
+PDN_NOT_INHERITED struct pdn_work *pdn_works;
 
 /*
  * Under the lock work is added, but none is removed by another thread. Acquire: pairs with add().
@@ -128,18 +128,6 @@ void pdn_work_drop_own(void)
 static void set_lost(struct pdn_flight *flight)
 {
 	__atomic_store_n(&flight->lost, true, __ATOMIC_RELAXED);
-}
-
-void pdn_work_fork_child(void)
-{
-	/*
-	 * This thread may be in the middle of a flight, with the descriptor that it has closed by
-	 * now.
-	 */
-	for (struct pdn_work *w = latest(); w; w = w->next)
-		if (flight_of(w))
-			set_lost(flight_of(w));
-	pdn_works = NULL;
 }
 
 /* ---- flights ----------------------------------------------------------------------------- */

@@ -50,8 +50,6 @@ uint32_t pdn_work_under(const struct pdn_scope *scope);
 /* Lock held. This thread is about to end, with work on its stack; its regions stay pinned. */
 void pdn_work_drop_own(void);
 
-void pdn_work_fork_child(void);
-
 /* ---- flights -------------------------------------------------------------------------------- */
 
 /* A question to the driver, a pin under way, or the opening or closing of a region's descriptor. */
@@ -67,10 +65,13 @@ struct pdn_flight {
 	bool lost;	      /* some of the memory ends: a pin must not be used */
 };
 
-/* A look without the lock, to give up early. Under it, `lost` is the truth. */
+/*
+ * Without the lock it is a look, to give up early. In a child the descriptor of a pin that the
+ * forking thread is in the middle of has been closed.
+ */
 static inline bool pdn_flight_lost(const struct pdn_flight *flight)
 {
-	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
+	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED) || pdn_process_is_off();
 }
 
 /*

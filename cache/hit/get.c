@@ -175,6 +175,8 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		return PINDOWN_ERR_DISABLED;
 	if (!pdn_process_is_known())
 		pdn_process_begin();
+	if (pdn_process_is_off())
+		return PINDOWN_ERR_NO_CUDA;
 	pdn_top_open();
 	if (flags & PINDOWN_GET_NOWAIT && pdn_past_would_wait())
 		return PINDOWN_ERR_WOULD_WAIT;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The radix tree: inserting, removing and walking. */
+#include "cache/base/process.h"
 #include "cache/hit/index.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@
 
 struct pdn_mid *pdn_index_root[1 << PDN_ROOT_BITS];
 struct pdn_seqcount pdn_index_changes;
-uint32_t pdn_occupied;
+PDN_NOT_INHERITED uint32_t pdn_occupied;
 
 /*
  * A slot is published with release, after the node that it names, for the readers' acquire loads

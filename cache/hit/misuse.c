@@ -133,7 +133,7 @@ static bool is_in_callback(void)
  */
 static bool is_held(uint32_t number)
 {
-	return pdn_region_in_use(number) || pdn_state_of(number) == PDN_ABANDONED;
+	return pdn_region_in_use(number) || pdn_process_is_off();
 }
 
 /* Lock held. A callback need not hold the region that it is notified of. */
@@ -217,7 +217,7 @@ static uint32_t object_number(const struct pindown_object *object)
 /* Lock held. */
 static bool is_object_held(uint32_t number)
 {
-	return pdn_object_is_held(number) || pdn_objects[number].state == PDN_OBJECT_ABANDONED;
+	return pdn_object_is_held(number) || pdn_process_is_off();
 }
 
 void pdn_misuse_detach(struct pindown_object *object)

@@ -66,8 +66,6 @@ static void __attribute__((noinline, cold)) size_tables(void)
 
 static uint32_t free_list;
 static struct pdn_resting resting; /* for PINDOWN_DEBUG */
-static uint32_t
-	abandoned; /* in a child: up to here the records are the parent's and never used again */
 
 /* The table stays where it is for good: readers find it without asking the table. */
 static void __attribute__((noinline, cold)) publish_table(void)
@@ -453,7 +451,7 @@ uint32_t pdn_region_capacity(void)
 		size_tables();
 		records = pdn_tables_plan(tables, TABLES, records_wanted());
 	}
-	return records - 1 - abandoned;
+	return records - 1;
 }
 
 /* Of records that were being filled in a flight may have the pin. */
@@ -477,13 +475,6 @@ uint32_t pdn_region_high_water(void)
 	return __atomic_load_n(&table.used, __ATOMIC_RELAXED);
 }
 
-/* Lock held. Free records are not used again under their numbers. */
-static void forget_free(void)
-{
-	free_list = 0;
-	resting = (struct pdn_resting){.next = 0};
-}
-
 /* Those that are no columns of the table. */
 static void clear_stripes(void)
 {
@@ -499,21 +490,23 @@ static void clear_stripes(void)
 void pdn_region_trim(void)
 {
 	/* A child may still put its parent's regions: their records must stay what they are. */
-	if (abandoned)
+	if (pdn_process_is_off())
 		return;
 	clear_stripes();
 	pdn_table_clear(&table);
 	pdn_table_clear(&briefs);
 	pdn_table_clear(&backings);
 	pdn_table_clear(&rests);
-	forget_free();
+	free_list = 0;
+	resting = (struct pdn_resting){.next = 0};
 }
 
-/* Which of them were the parent's regions can't be told any more: treat all as such. */
-void pdn_region_fork_child(void)
+/*
+ * The kernel has done that where it can. A region that this thread was in the middle of may have
+ * got another state since.
+ */
+void pdn_regions_forget(void)
 {
-	forget_free();
-	abandoned = table.used;
 	for (uint32_t n = 1; pdn_region_limit && n <= table.used; n++)
-		__atomic_store_n(&pdn_briefs[n].state, PDN_ABANDONED, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_briefs[n].state, PDN_FREE, __ATOMIC_RELAXED);
 }

@@ -52,7 +52,6 @@ enum pdn_state {
 	PDN_PAST,
 	PDN_DYING,
 	PDN_KEPT,
-	PDN_ABANDONED, /* in a forked child: the parent's */
 };
 
 /*
@@ -280,7 +279,7 @@ extern PDN_HIDDEN bool pdn_debugging;	  /* PINDOWN_DEBUG, from the first region 
 uint32_t pdn_region_capacity(void);	  /* what the limit is, or would be */
 uint32_t pdn_region_high_water(void);	  /* numbers above it were never used */
 void pdn_region_trim(void);		  /* no region exists: give the memory back */
-void pdn_region_fork_child(void);	  /* all that were ever in use are abandoned */
+void pdn_regions_forget(void);		  /* in a child: none is live, or kept */
 
 /*
  * For a child, wherever other threads were when it was forked: the pins of all records that were
@@ -424,15 +423,6 @@ static inline bool pdn_region_in_use(uint32_t number)
 static inline void pdn_region_set_state(uint32_t number, enum pdn_state state)
 {
 	__atomic_store_n(&pdn_briefs[number].state, state, PDN_BEFORE_BARRIER);
-}
-
-/*
- * Also without the lock. Somebody has forked meanwhile, and this is the child: the regions are its
- * parent's.
- */
-static inline bool pdn_region_is_abandoned(uint32_t number)
-{
-	return __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_ABANDONED;
 }
 
 #endif

@@ -160,13 +160,13 @@ static int make_object(struct pdn_client *consumer, uint32_t number, const struc
 		may_retire = consumer->may_retire(r->key, data);
 	pdn_lock();
 	gone = !takes_objects(region) || consumer->leaving;
-	if (result == 0 && gone && object->state == PDN_OBJECT_MAKING) {
+	if (result == 0 && gone && !pdn_process_is_off()) {
 		result = consumer->leaving ? PINDOWN_ERR_INVALID : AGAIN;
 		pdn_unlock();
 		discard(consumer, number, data);
 		pdn_lock();
 	}
-	if (object->state != PDN_OBJECT_MAKING)
+	if (pdn_process_is_off())
 		return PINDOWN_ERR_BUSY; /* in a child: region and object belong to the parent */
 	consumer->stats.create_errors += error != 0;
 	if (result == 0) {

@@ -61,12 +61,8 @@ void pdn_consumer_trace(enum pdn_event event, const struct pindown_region *regio
 {
 	uint64_t end;
 
-	/*
-	 * Abandoned: a callback has forked, and this is the child. Relaxed: its only thread has
-	 * stored the state itself.
-	 */
-	if (!pdn_tracing(event) ||
-	    __atomic_load_n(&pdn_brief_of(region)->state, __ATOMIC_RELAXED) == PDN_ABANDONED)
+	/* A callback may have forked, and this be the child. */
+	if (!pdn_tracing(event) || pdn_process_is_off())
 		return;
 	if (!what->size) {
 		what->addr = region->base;

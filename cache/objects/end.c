@@ -19,15 +19,6 @@
 #include "cache/retire/retired.h"
 #include "cache/trace/writer/events.h"
 
-/*
- * Does the object belong to the parent process? Then a callback that this thread was in has forked,
- * and this is the child. Relaxed: the child's only thread has stored the state itself.
- */
-static bool is_abandoned(const struct pindown_object *object)
-{
-	return __atomic_load_n(&object->state, __ATOMIC_RELAXED) == PDN_OBJECT_ABANDONED;
-}
-
 void pdn_object_begin_end(struct pindown_object *object, enum pindown_reason reason)
 {
 	object->reason = (uint16_t)reason;
@@ -131,7 +122,7 @@ static void retire_and_unpin(uint32_t number)
 	struct pdn_victims last = {0};
 
 	pdn_lock();
-	if (!is_abandoned(&pdn_objects[number])) {
+	if (!pdn_process_is_off()) {
 		retire(number);
 		pdn_region_take_kept(&last, region);
 	}
@@ -143,7 +134,7 @@ void pdn_objects_destroy_claimed(uint32_t chain)
 {
 	for (uint32_t n = chain, next; n; n = next) {
 		next = pdn_objects[n].victim;
-		if (!is_abandoned(&pdn_objects[n])) {
+		if (!pdn_process_is_off()) {
 			destroy(n);
 			retire_and_unpin(n);
 		}
@@ -159,7 +150,8 @@ void pdn_object_let_go(uint32_t number)
 	uint32_t chain = 0;
 
 	pdn_lock();
-	if (!pdn_object_is_held(number)) {
+	/* In a child that is off, it is the parent's. */
+	if (!pdn_process_is_off() && !pdn_object_is_held(number)) {
 		if (object->state == PDN_OBJECT_KEPT) {
 			pdn_object_claim(number, &chain);
 		} else if (object->state == PDN_OBJECT_REVOKED) {

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
+#include "cache/base/process.h"
 #include "cache/base/hashed.h"
 #include "cache/base/seqcount.h"
 #include "cache/base/tree.h"
@@ -26,7 +27,7 @@ struct entry {
 static struct pdn_hashed entries = PDN_HASHED(struct entry);
 
 /* Of changes of all of this, for walks without the lock. Only keys are read otherwise: is_at(). */
-static struct pdn_seqcount changes;
+static PDN_NOT_INHERITED struct pdn_seqcount changes;
 
 static struct entry *entry_at(uint32_t number)
 {
@@ -366,11 +367,4 @@ void pdn_object_leave(uint32_t number)
 	pdn_seqcount_write_begin(&changes);
 	pdn_hashed_remove(&entries, pdn_objects[number].entry);
 	pdn_seqcount_write_end(&changes);
-}
-
-/* A child that was forked in the middle of a change has an odd count. */
-void pdn_object_lookup_fork_child(void)
-{
-	pdn_hashed_clear(&entries);
-	pdn_seqcount_reset(&changes);
 }

@@ -27,6 +27,4 @@ void pdn_object_serve_no_more(uint32_t number);
 /* A KEPT object on a live region: it stays in the list, but no look-up finds it by its key. */
 void pdn_object_hide(uint32_t number);
 
-void pdn_object_lookup_fork_child(void);
-
 #endif

@@ -173,17 +173,10 @@ uint32_t pdn_next_selected(const struct pdn_selection *s, uint32_t number)
 	}
 }
 
-/* Free records are not reused: the parent's list of them is not valid in the child. */
-void pdn_objects_fork_child(void)
+void pdn_objects_forget(void)
 {
-	for (uint32_t n = 1; pdn_objects && n <= pdn_object_table.used; n++)
-		if (pdn_objects[n].state != PDN_OBJECT_FREE)
-			pdn_objects[n].state = PDN_OBJECT_ABANDONED;
-	free_list = 0;
-	resting = (struct pdn_resting){.next = 0};
 	if (pdn_objects)
 		memset(lists, 0, sizeof(lists));
-	pdn_object_lookup_fork_child();
 }
 
 /* ---- the holder's calls ------------------------------------------------------------------- */
@@ -253,5 +246,5 @@ PDN_EXPORT int pindown_object_is_live(const struct pindown_object *object)
 		live = object->state == PDN_OBJECT_LIVE;
 		pdn_unlock();
 	}
-	return live;
+	return live && !pdn_process_is_off();
 }

@@ -47,7 +47,6 @@ enum pdn_object_state {
 	PDN_OBJECT_DYING,
 	PDN_OBJECT_KEPT,
 	PDN_OBJECT_REVOKED,
-	PDN_OBJECT_ABANDONED, /* in a forked child: belongs to the parent */
 };
 
 struct pindown_object {
@@ -155,7 +154,7 @@ uint32_t pdn_object_alloc(void);
 void pdn_object_free(uint32_t number);
 uint32_t pdn_object_high_water(void);
 
-/* Also the lists, and what lookup.c has. */
-void pdn_objects_fork_child(void);
+/* In a child: the lists are empty. */
+void pdn_objects_forget(void);
 
 #endif

@@ -135,7 +135,7 @@ int pdn_pin_commit(struct pdn_attempt *a)
 		pdn_drop_changed(a->what.memory.base, a->what.memory.end, FOUND_GONE);
 	pdn_lock();
 	/* Whether it was pinned before memory became the past is not known. */
-	if (a->flight.lost || pdn_past_any()) {
+	if (pdn_flight_lost(&a->flight) || pdn_past_any()) {
 		result = PDN_AGAIN;
 	} else if (!is_empty(&a->what.memory)) {
 		return commit_over_others(a);

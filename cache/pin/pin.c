@@ -297,6 +297,8 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.index_seq = index_seq;
 	pdn_past_is_possible();
 	for (;;) {
+		if (pdn_process_is_off())
+			return PINDOWN_ERR_NO_CUDA;
 		if (!a.flight.nowait) /* then its commit gives up */
 			pdn_past_look();
 		a.flags = 0;

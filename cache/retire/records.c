@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The records of retired addresses: see records.h. */
+#include "cache/base/process.h"
 #include "cache/show/account.h"
 #include "cache/retire/records.h"
 
 struct pdn_range pdn_ranges[PDN_RANGES];
-uint32_t pdn_retired_count[PDN_RETIRED_STATES];
-uint64_t pdn_retired_bytes;
+PDN_NOT_INHERITED uint32_t pdn_retired_count[PDN_RETIRED_STATES];
+PDN_NOT_INHERITED uint64_t pdn_retired_bytes;
 
-static uint32_t used; /* records up to here were used once */
-static struct queue {
+static PDN_NOT_INHERITED uint32_t used; /* records up to here were used once */
+static PDN_NOT_INHERITED struct queue {
 	uint32_t oldest, newest;
 } queues[PDN_RETIRED_STATES];
 
@@ -124,20 +125,4 @@ void pdn_range_trace(const struct pdn_range *range, enum pdn_retire_outcome what
 	const struct pdn_trace_note note = pdn_range_note(range, what);
 
 	pdn_retired_trace(&note, at);
-}
-
-/* The reservations are the parent's, and so is what a free that was interrupted waits for. */
-void pdn_retired_fork_child(void)
-{
-	for (uint32_t n = 1; n <= used; n++) {
-		pdn_ranges[n].state = PDN_RETIRED_UNUSED;
-		pdn_ranges[n].turn++;
-	}
-	used = 0;
-	for (unsigned state = 0; state < PDN_RETIRED_STATES; state++) {
-		queues[state] = (struct queue){0};
-		pdn_retired_count[state] = 0;
-	}
-	pdn_retired_bytes = 0;
-	pdn_blocks_fork_child();
 }

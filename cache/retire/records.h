@@ -62,7 +62,4 @@ void pdn_range_trace(const struct pdn_range *range, enum pdn_retire_outcome what
 void pdn_retire_worked(void);
 void pdn_retire_failed(void);
 
-/* Lock not held; PENDING ranges have their turn (turns.h): reserving.c. */
-void pdn_blocks_fork_child(void);
-
 #endif

@@ -76,12 +76,6 @@ static void end_kept_in(uint32_t n, const struct pdn_range *range)
 	pdn_unlock();
 }
 
-void pdn_blocks_fork_child(void)
-{
-	for (unsigned i = 0; i < WAITING; i++)
-		waiting[i].region = 0;
-}
-
 /* ---- what becomes of a range ---------------------------------------------------------------- */
 
 static bool are_too_many(void)
@@ -121,7 +115,8 @@ static bool enter(uint32_t n)
 /* Lock held. false: a signal handler has forked, and this is the child; or it has escaped. */
 static bool is_unchanged(uint32_t n, const struct pdn_range *copy)
 {
-	return pdn_ranges[n].state == copy->state && pdn_ranges[n].turn == copy->turn;
+	return !pdn_process_is_off() && pdn_ranges[n].state == copy->state &&
+	       pdn_ranges[n].turn == copy->turn;
 }
 
 /* Its registrations have ended. If the old memory is still there, the free has failed. */

@@ -131,6 +131,5 @@ bool pdn_retired_begins_window(uint64_t addr);
 void pdn_retired_yield(uint64_t addr, uint64_t length);
 
 void pdn_retired_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
-void pdn_retired_fork_child(void);
 
 #endif

@@ -10,14 +10,14 @@
 #include "cache/retire/turns.h"
 
 uint64_t pdn_allocation_waits_ns = 20000000, pdn_retiring_waits_ns = 200000000;
-bool pdn_turns_are_taken;
+PDN_NOT_INHERITED bool pdn_turns_are_taken;
 
 /* All under the lock. */
-static uint32_t allocations; /* that are in the driver */
-static uint32_t retiring;    /* the thread whose free is there: its tid; 0: none */
-static uint32_t frees_wait;  /* this many */
-static bool free_is_next;    /* an allocation had the last turn */
-static bool free_takes_long; /* no other allocation waits for it */
+static PDN_NOT_INHERITED uint32_t allocations; /* that are in the driver */
+static PDN_NOT_INHERITED uint32_t retiring;   /* the thread whose free is there: its tid; 0: none */
+static PDN_NOT_INHERITED uint32_t frees_wait; /* this many */
+static PDN_NOT_INHERITED bool free_is_next;   /* an allocation had the last turn */
+static PDN_NOT_INHERITED bool free_takes_long; /* no other allocation waits for it */
 
 bool pdn_allocation_waits(void)
 {
@@ -89,10 +89,4 @@ void pdn_turns_drop_own(void)
 {
 	if (retiring == pdn_my_tid())
 		leave();
-}
-
-void pdn_turns_fork_child(void)
-{
-	allocations = retiring = frees_wait = 0;
-	free_is_next = free_takes_long = pdn_turns_are_taken = false;
 }

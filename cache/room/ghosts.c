@@ -62,12 +62,3 @@ bool pdn_ghost_comes_back(const struct pindown_region *region)
 	forget(place);
 	return true;
 }
-
-void pdn_ghosts_fork_child(void)
-{
-	if (!ghosts_end)
-		return;
-	memset(ghosts, 0, sizeof(ghosts));
-	ghosts_begin = ghosts_end = 0;
-	ghost_bytes = 0;
-}

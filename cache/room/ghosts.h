@@ -12,6 +12,4 @@ void pdn_ghost_remember(const struct pindown_region *region);
 /* Has it come back before it was forgotten? Then it is forgotten now. */
 bool pdn_ghost_comes_back(const struct pindown_region *region);
 
-void pdn_ghosts_fork_child(void);
-
 #endif

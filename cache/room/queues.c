@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "cache/base/process.h"
 #include "cache/room/ghosts.h"
 #include "cache/room/queues.h"
 #include "cache/hit/region.h"
@@ -52,8 +53,8 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number)
 
 /* ---- live regions ------------------------------------------------------------------------- */
 
-struct pdn_live pdn_live[3];
-static uint32_t next_held; /* to be looked at in the third one; 0: the oldest */
+PDN_NOT_INHERITED struct pdn_live pdn_live[3];
+static PDN_NOT_INHERITED uint32_t next_held; /* to be looked at in the third one; 0: the oldest */
 
 /* PDN_HELD may be added to the queue that the region comes from. */
 static unsigned place_of(uint32_t number)
@@ -130,11 +131,4 @@ void pdn_queues_add(uint32_t number)
 		append(number, PDN_SETTLED);
 	else
 		append(number, PDN_NEWCOMERS);
-}
-
-void pdn_queues_fork_child(void)
-{
-	memset(pdn_live, 0, sizeof(pdn_live));
-	next_held = 0;
-	pdn_ghosts_fork_child();
 }

@@ -22,8 +22,6 @@ void pdn_queue_remove(struct pdn_queue *queue, uint32_t number);
 void pdn_queues_add(uint32_t number);
 void pdn_queues_remove(uint32_t number);
 
-void pdn_queues_fork_child(void);
-
 /* All live regions, in no order of use: 0 at the end. */
 uint32_t pdn_queues_first(void);
 uint32_t pdn_queues_next(uint32_t number);

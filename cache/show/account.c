@@ -7,8 +7,8 @@
 
 #include "cache/base/lock.h"
 
-struct pdn_account pdn_total, pdn_devices[PDN_MAX_DEVICES];
-struct pdn_counts pdn_counts;
+PDN_NOT_INHERITED struct pdn_account pdn_total, pdn_devices[PDN_MAX_DEVICES];
+PDN_NOT_INHERITED struct pdn_counts pdn_counts;
 
 static void add_pin(struct pdn_account *account, uint64_t bytes)
 {
@@ -199,12 +199,4 @@ uint64_t pdn_pinned_bytes(void)
 uint64_t pdn_pinned_regions(void)
 {
 	return pdn_total.regions;
-}
-
-void pdn_accounts_fork_child(void)
-{
-	memset(&pdn_total, 0, sizeof(pdn_total));
-	memset(pdn_devices, 0, sizeof(pdn_devices));
-	pdn_stats_changed = false;
-	memset(&pdn_counts, 0, sizeof(pdn_counts));
 }

@@ -43,6 +43,5 @@ void pdn_account_process(void);
 uint64_t pdn_pinned_bytes(void);
 uint64_t pdn_pinned_bytes_of(int device);
 uint64_t pdn_pinned_regions(void);
-void pdn_accounts_fork_child(void);
 
 #endif

@@ -14,7 +14,7 @@
 #include "cache/pindown.h"
 #include "cache/hit/region.h"
 
-/* Lock held. false: the record is free, or its region is being unpinned or the parent's. */
+/* Lock held. false: the record is free, or its region is being unpinned. */
 static bool describe_region(uint32_t number, struct pindown_region_info *info)
 {
 	const struct pindown_region *region = &pdn_regions[number];
@@ -43,7 +43,8 @@ static bool describe_object(uint32_t number, uint32_t consumer, struct pindown_o
 	const struct pindown_object *object = &pdn_objects[number];
 	const struct pindown_region *region = &pdn_regions[object->region];
 
-	if ((object->state != PDN_OBJECT_LIVE && object->state != PDN_OBJECT_ENDING &&
+	if (pdn_process_is_off() ||
+	    (object->state != PDN_OBJECT_LIVE && object->state != PDN_OBJECT_ENDING &&
 	     object->state != PDN_OBJECT_KEPT) ||
 	    (consumer && object->consumer != consumer))
 		return false;

@@ -38,7 +38,7 @@ static struct pdn_hashed ranges = PDN_HASHED(struct range);
 struct unrecorded {
 	uint64_t begin, end;
 };
-static struct set {
+static PDN_NOT_INHERITED struct set {
 	uint32_t root;
 	struct unrecorded unrecorded;
 } checked, leaving; /* all that is leaving is checked, too */
@@ -230,10 +230,4 @@ void pdn_volatile_trust(uint64_t begin, uint64_t end)
 		    !pdn_is_volatile(pdn_regions[number].base, pdn_regions[number].end))
 			pdn_region_set_checked(number,
 					       pdn_regions[number].flags & ~PDN_REGION_VOLATILE);
-}
-
-void pdn_volatile_fork_child(void)
-{
-	pdn_hashed_clear(&ranges);
-	checked = leaving = (struct set){0};
 }

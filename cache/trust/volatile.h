@@ -18,6 +18,4 @@ bool pdn_volatile_forget(uint64_t begin, uint64_t end);
 /* Those regions were compared with the driver, and need it no more; but for those UNASKED. */
 void pdn_volatile_trust(uint64_t begin, uint64_t end);
 
-void pdn_volatile_fork_child(void);
-
 #endif

@@ -5,6 +5,7 @@
 
 #include "cache/base/address_space.h"
 #include "cache/base/lock.h"
+#include "cache/base/thread.h"
 #include "cache/base/system.h"
 #include "hook/cuda/records.h"
 
@@ -17,23 +18,20 @@ struct pdn_slot {
 
 #define FIRST_BITS 9
 
-/* Under PDN_LOCK_RECORDS, as all tables are. */
-static unsigned forks;
-
 static void *map(size_t bytes)
 {
 	return pdn_map(bytes, PROT_READ | PROT_WRITE);
 }
 
 /*
- * Before a table is used. In a forked child it is made empty: another thread may have been halfway
- * through a change of it. Its memory is left; the child of a CUDA program execs or exits soon.
+ * Before a table is used. All tables are under this lock. In a forked child each is made empty
+ * first: another thread may have been halfway through a change of it. Its memory is left.
  */
 static void lock(struct pdn_records *table)
 {
 	pdn_lock_one(PDN_LOCK_RECORDS);
-	if (table->forks != forks)
-		*table = (struct pdn_records){.forks = forks};
+	if (table->life != pdn_thread_life)
+		*table = (struct pdn_records){.life = pdn_thread_life};
 }
 
 static void unlock(void)
@@ -309,9 +307,4 @@ void pdn_count_set(struct pdn_key_counts *counts, uint64_t key, int64_t count)
 void pdn_count_remove(struct pdn_key_counts *counts, uint64_t key)
 {
 	pdn_records_remove(&counts->table, key);
-}
-
-void pdn_records_fork_child(void)
-{
-	forks++; /* the child has no other thread */
 }

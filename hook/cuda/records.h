@@ -23,7 +23,7 @@ struct pdn_records {
 	uint32_t unused;  /* index + 1 of the first slot that was given back */
 	uint32_t *chains; /* 1 << chain_bits of them, by key */
 	unsigned chain_bits;
-	unsigned forks; /* of the process, when the table was filled */
+	uint32_t life; /* pdn_thread_life when the table was filled; another one in a child */
 };
 
 /*
@@ -82,8 +82,5 @@ void pdn_count_end(struct pdn_key_counts *counts, uint64_t key);
 void pdn_count_set(struct pdn_key_counts *counts, uint64_t key, int64_t count);
 /* The key has no count from here on. */
 void pdn_count_remove(struct pdn_key_counts *counts, uint64_t key);
-
-/* In a forked child: all tables are empty. */
-void pdn_records_fork_child(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver's library, libcuda.so.1, and which calls go straight to it. */
+#include "cache/base/process.h"
 #include "cache/base/barrier.h"
 #include "cache/trust/past.h"
 #include "hook/hook.h"
@@ -203,7 +204,7 @@ bool pdn_straight_decide(const void *caller)
 {
 	static bool off; /* relaxed: pdn_hook_begin() would return the same again */
 
-	if (__atomic_load_n(&off, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&off, __ATOMIC_RELAXED) || pdn_process_is_off())
 		return true;
 	if (!pdn_hook_begin()) {
 		__atomic_store_n(&off, true, __ATOMIC_RELAXED);

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
+#include "cache/base/process.h"
 #include "cache/base/config.h"
 #include "cache/base/visible.h"
 #include "hook/cuda/devicemap.h"
@@ -32,7 +33,7 @@ bool pdn_verbs_on(void)
 		on = pdn_config()->enabled && pdn_config()->verbs != PDN_VERBS_OFF ? ON : OFF;
 		__atomic_store_n(&known, on, __ATOMIC_RELAXED);
 	}
-	return on == ON;
+	return on == ON && !pdn_process_is_off();
 }
 
 static inline bool may_be_gpu_memory(const void *addr)

@@ -216,6 +216,8 @@ void op_attach(const uint32_t n[])
 		.addr = addr, .length = n[2], .flags = n[3], .consumer = consumer, .key = which};
 	if (get_is_bad(n[2], n[3]) || consumers[consumer].id < 1)
 		making.error = PINDOWN_ERR_INVALID;
+	else if (is_off)
+		making.error = PINDOWN_ERR_NO_CUDA;
 	else
 		making.found = get_begins(addr, n[2], n[3]);
 	result = pindown_attach(consumers[consumer].id, addr, n[2], n[3], &key, &making, &real);

@@ -248,6 +248,7 @@ void attempt_describe(void)
 {
 	attempt.bytes = 0;
 	attempt.described = driver_answer(memory_at(attempt.addr));
+	used_gpu |= attempt.on && attempt.described == PINDOWN_OK;
 }
 
 static void check_no_lost_pin(void)
@@ -416,6 +417,12 @@ void perform_get(uint64_t addr, uint64_t length, unsigned flags)
 		      "bad arguments are taken");
 		return;
 	}
+	if (is_off) {
+		result = pindown_get(addr, length, flags, &real);
+		AGREE(result == PINDOWN_ERR_NO_CUDA && real == untouched, "get: %s; the model: off",
+		      pindown_strerror(result));
+		return;
+	}
 	r = get_begins(addr, length, flags);
 	result = pindown_get(addr, length, flags, &real);
 	if (r)
@@ -444,7 +451,7 @@ static size_t begin_vector(const struct pindown_range *ranges, size_t n, unsigne
 {
 	size_t i;
 
-	for (i = 0; i < n && !get_is_bad(ranges[i].length, flags); i++) {
+	for (i = 0; i < n && !is_off && !get_is_bad(ranges[i].length, flags); i++) {
 		hits[i] = get_begins(ranges[i].addr, ranges[i].length, flags);
 		if (!hits[i])
 			break;
@@ -459,6 +466,9 @@ static void judge_last(const struct pindown_range *last, unsigned flags, int res
 {
 	if (get_is_bad(last->length, flags))
 		AGREE(result == PINDOWN_ERR_INVALID, "getv: bad arguments are taken");
+	else if (is_off)
+		AGREE(result == PINDOWN_ERR_NO_CUDA, "getv: %s; the model: off",
+		      pindown_strerror(result));
 	else if (flags & PINDOWN_GET_CACHED)
 		AGREE(result == PINDOWN_ERR_NOT_DEVICE, "getv: %s; the model: not cached",
 		      pindown_strerror(result));

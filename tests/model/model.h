@@ -420,6 +420,8 @@ extern struct log *this_log;
 extern uint64_t max_ops; /* the capacity of ops[] */
 extern bool is_replay;	 /* ops[] is given: nothing is random */
 extern bool in_child;	 /* this is a child of a fork */
+extern bool used_gpu;	 /* the cache was told of GPU memory */
+extern bool is_off;	 /* in a child: its parent was */
 
 void make_log(uint64_t max);
 void one_random_operation(void);

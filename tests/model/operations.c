@@ -356,10 +356,12 @@ static void op_put_when_told(const uint32_t n[])
 /* ---- fork ---- */
 
 /*
- * The child has no regions. A put of its parent's holders is ignored there; the child checks that.
+ * The child has no regions, and gets none if its parent had some. A put of its parent's holders is
+ * ignored there; the child checks that.
  */
 static void forget_parents(void)
 {
+	is_off = used_gpu;
 	for (unsigned i = 0; i < region_count; i++) {
 		regions[i]->abandoned = true;
 		regions[i]->awaits = false;

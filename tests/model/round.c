@@ -27,7 +27,7 @@
 
 struct log *this_log;
 uint64_t max_ops;
-bool is_replay, in_child;
+bool is_replay, in_child, used_gpu, is_off;
 
 void make_log(uint64_t max)
 {
@@ -75,7 +75,7 @@ static void begin(bool checks, uint64_t count)
 	pins_reset();
 	lists_reset();
 	objects_reset();
-	put_when_told = detach_when_told = in_child = false;
+	put_when_told = detach_when_told = in_child = used_gpu = is_off = false;
 	checks_all = checks;
 	pdn_find_driver_symbol = memory_symbol;
 	pdn_is_mapped = memory_is_mapped;

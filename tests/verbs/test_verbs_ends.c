@@ -474,6 +474,22 @@ END_TEST
 
 /* ---- processes ---- */
 
+/*
+ * libibverbs is called just as it would be without pindown: also with an address at which the
+ * parent had GPU memory, which is not mapped in the child.
+ */
+static bool registers_host_memory_in_child(void)
+{
+	static char host[4096];
+	unsigned dmabufs = dmabuf_calls(), before = dereg_calls();
+	struct ibv_mr *mr = ibv_reg_mr(pd, host, sizeof(host), ALL_ACCESS);
+
+	if (!mr || mr->addr != host || ibv_dereg_mr(mr) != 0 || dereg_calls() != before + 1)
+		return false;
+	mr = ibv_reg_mr(pd, (void *)p, 4096, ALL_ACCESS);
+	return !mr && errno == EFAULT && dmabuf_calls() == dmabufs;
+}
+
 static void in_child(struct ibv_mr *mr)
 {
 	unsigned before = dereg_calls();
@@ -485,6 +501,8 @@ static void in_child(struct ibv_mr *mr)
 		_exit(2);
 	if (ibv_dealloc_pd(pd) != EBUSY || dereg_calls() != before)
 		_exit(3);
+	if (!registers_host_memory_in_child())
+		_exit(4);
 	exit(0);
 }
 

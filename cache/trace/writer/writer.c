@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "cache/trace/writer/writer.h"
 
+#include "cache/base/process.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -106,7 +108,7 @@ void pdn_trace_open(void)
 			pdn_backoff(&rest);
 		return;
 	}
-	opened = config->enabled && config->trace;
+	opened = config->enabled && config->trace && !pdn_process_is_off();
 	if (opened) {
 		pdn_alone_begin(&alone);
 		pdn_trace_clock_choose();
@@ -151,7 +153,9 @@ void pdn_trace_fork_child(void)
 	pdn_trace.header = NULL;
 	process.wrote_distrust = false;
 	pdn_trace.state = PDN_TRACE_UNTRIED;
-	pdn_trace_mask = pdn_config()->trace_events;
+#include "cache/trace/writer/writer.h"
+
+#include "cache/base/process.h"
 	pdn_thread_look_now();
 }
 

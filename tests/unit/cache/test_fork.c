@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fork: the child holds no pin, keeps no memory alive, and begins with an empty cache; the parent
- * notices nothing. [UCX], [gdrcopy] fork while mapped.
+ * fork: the child holds no pin, keeps no memory alive, and is off if the parent had used GPU
+ * memory; the parent notices nothing. [UCX], [gdrcopy] fork while mapped.
  *
  * The fake driver's exports are pipes, so it sees when the last descriptor of one has been closed
  * in any process: if a child kept one, the parent would see an open export.
@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include "cache/base/stripes.h"
 #include "cache/base/thread.h"
 #include "cache/hit/index.h"
 #include "tests/unit/support/fork_test.h"
@@ -43,6 +42,7 @@ static void has_nothing(void *arg)
 	EXPECT(pdn_occupied == 0); /* so that a free costs as little as in a new process */
 	EXPECT(pindown_flush() == 0);
 	EXPECT(pindown_invalidate(AT(0), GIB(1)) == 0);
+	EXPECT(pindown_get(AT(0), 1, 0, &(pindown_region *){NULL}) == PINDOWN_ERR_NO_CUDA);
 }
 
 START_TEST(a_child_has_no_pin)
@@ -126,6 +126,38 @@ START_TEST(a_living_child_keeps_no_memory_alive)
 }
 END_TEST
 
+static unsigned ends;
+
+static void count_ends(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+	ends++;
+}
+
+static void uses_the_cache_anew(void *arg)
+{
+	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	uses_the_cache(arg);
+}
+
+static void its_subscriber_is_called(void *arg)
+{
+	uses_the_cache_anew(arg);
+	EXPECT(ends == 3);
+}
+
+static void in_grandchild(void (*fn)(void *), void *arg)
+{
+	pid_t grandchild = fork();
+	int status;
+
+	if (grandchild == 0) {
+		fn(arg);
+		_exit(0);
+	}
+	EXPECT(waitpid(grandchild, &status, 0) == grandchild && status == 0);
+}
+
 static void puts_regions_it_does_not_hold(void *arg)
 {
 	pindown_put(arg);
@@ -147,23 +179,15 @@ START_TEST(a_childs_put_of_a_parents_region_is_ignored)
 }
 END_TEST
 
-/* Not even when its record may have been needed for a region of the child by then. */
+/* Not even when nothing else is pinned in the child, so that the tables might be given back. */
 static void puts_late(void *arg)
 {
-	pindown_region *own = NULL;
-
 	EXPECT(pindown_flush() == 0);
-	EXPECT(pindown_get(AT(1), 1, 0, &own) == PINDOWN_OK);
-	EXPECT(own != arg);
 	pindown_put(arg);
 	EXPECT(pindown_flush() == 0);
-	EXPECT(pindown_region_is_live(own));
-	EXPECT(fake_open_exports_of(fake_id(AT(1))) == 1);
-	pindown_put(own);
-	EXPECT(pindown_flush() == 1);
-	EXPECT(fake_open_exports_of(fake_id(AT(1))) == 0);
+	EXPECT(!pindown_region_is_live(arg));
 	pindown_put(arg);
-	EXPECT(pindown_flush() == 0);
+	is_off(NULL);
 }
 
 START_TEST(a_childs_late_put_of_a_parents_region_is_ignored)
@@ -176,42 +200,72 @@ START_TEST(a_childs_late_put_of_a_parents_region_is_ignored)
 }
 END_TEST
 
-START_TEST(a_child_starts_afresh)
+START_TEST(a_child_is_off)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	in_child(uses_the_cache, NULL);
 	pindown_region *held = must_get(AT(0), 1);
-	in_child(uses_the_cache, NULL);
+	in_child(is_off, NULL);
 	pindown_put(held);
-	in_child(uses_the_cache, NULL);
+	in_child(is_off, NULL);
 	ck_assert(is_cached(AT(0), 1));
+	ck_assert_int_eq(watched_free(AT(0)), FAKE_SUCCESS);
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	in_child(is_off, NULL);
+}
+END_TEST
+
+/* Also if it has looked for GPU memory where there was none, or has subscribed. */
+START_TEST(a_child_of_a_process_that_used_no_gpu_memory_begins)
+{
+	pindown_region *region;
+
+	in_child(uses_the_cache_anew, NULL);
+	ck_assert_int_eq(pindown_get(AT(0), 1, 0, &region), PINDOWN_ERR_NOT_DEVICE);
+	ck_assert_int_eq(pindown_flush(), 0);
+	in_child(uses_the_cache_anew, NULL);
+	ck_assert_int_gt(pindown_subscribe(count_ends, NULL), 0);
+	in_child(uses_the_cache_anew, NULL);
+	ck_assert_uint_eq(ends, 0);
+	in_child(its_subscriber_is_called, NULL);
 }
 END_TEST
 
 static void forks_again(void *arg)
 {
-	pid_t grandchild;
-	int status;
-
-	uses_the_cache(arg);
-	pindown_region *held = NULL;
-	EXPECT(pindown_get(AT(0), 1, 0, &held) == PINDOWN_OK);
-	grandchild = fork();
-	if (grandchild == 0) {
-		puts_regions_it_does_not_hold(held);
-		uses_the_cache(arg);
-		_exit(0);
-	}
-	EXPECT(waitpid(grandchild, &status, 0) == grandchild && status == 0);
-	EXPECT(pindown_region_is_live(held));
-	pindown_put(held);
+	is_off(NULL);
+	in_grandchild(is_off, NULL);
+	pindown_put(arg);
+	is_off(NULL);
 }
 
-START_TEST(a_grandchild_starts_afresh)
+START_TEST(a_grandchild_is_off)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	get_and_put(AT(0), 1);
-	in_child(forks_again, NULL);
+	pindown_region *held = must_get(AT(0), 1);
+	in_child(forks_again, held);
+	pindown_put(held);
+	ck_assert(is_cached(AT(0), 1));
+}
+END_TEST
+
+static void begins_and_forks(void *arg)
+{
+	pindown_region *held = NULL;
+
+	in_grandchild(uses_the_cache_anew, arg);
+	uses_the_cache_anew(arg);
+	EXPECT(pindown_get(AT(0), 1, 0, &held) == PINDOWN_OK);
+	in_grandchild(puts_regions_it_does_not_hold, held);
+	in_grandchild(is_off, NULL);
+	EXPECT(pindown_region_is_live(held));
+	pindown_put(held);
+	EXPECT(pindown_flush() == 1);
+}
+
+START_TEST(a_child_that_begins_is_a_parent_as_any_other)
+{
+	pindown_flush();
+	in_child(begins_and_forks, NULL);
 }
 END_TEST
 
@@ -268,78 +322,10 @@ START_TEST(a_child_that_is_told_late)
 	if (child == 0) {
 		pdn_fork_child();
 		has_nothing(fds);
-		uses_the_cache(NULL);
 		_exit(0);
 	}
 	reap(child);
 	ck_assert(is_cached(AT(0), 1));
-}
-END_TEST
-
-static void evicts_small_ones(void *arg)
-{
-	pindown_region *region = NULL;
-	struct pindown_stats s;
-
-	(void)arg;
-	for (unsigned i = 4; i < 8; i++) {
-		EXPECT(pindown_get(AT(i), 1, 0, &region) == PINDOWN_OK);
-		pindown_put(region);
-	}
-	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
-	EXPECT(s.evictions == 2 && s.regions == 2);
-}
-
-static void *stripe_of_a_thread(void *arg)
-{
-	pindown_region *region = NULL;
-
-	if (pindown_get(AT(0), 1, 0, &region) != PINDOWN_OK)
-		return NULL;
-	*(uint32_t *)arg = pdn_self()->stripe;
-	pindown_put(region);
-	return arg;
-}
-
-/* Its first thread keeps its record, and the place for its holds, which no other thread takes. */
-static void counts_for_itself(void *arg)
-{
-	uint32_t stripe = PDN_STRIPE_SHARED;
-	struct pindown_stats s;
-	pthread_t thread;
-
-	(void)arg;
-	EXPECT(stripe_of_a_thread(&stripe));
-	EXPECT(stripe_of_a_thread(&stripe));
-	EXPECT(stripe != PDN_STRIPE_SHARED);
-	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
-	EXPECT(s.misses == 1 && s.hits == 1);
-	for (unsigned i = 0; i < 3; i++) {
-		stripe = PDN_STRIPE_SHARED;
-		EXPECT(pthread_create(&thread, NULL, stripe_of_a_thread, &stripe) == 0);
-		EXPECT(pthread_join(thread, NULL) == 0);
-		EXPECT(stripe != PDN_STRIPE_SHARED && stripe != pdn_self()->stripe);
-	}
-}
-
-START_TEST(a_child_counts_for_itself)
-{
-	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	get_and_put(AT(0), 1);
-	in_child(counts_for_itself, NULL);
-}
-END_TEST
-
-/* The parent has evicted more bytes than the child ever pins. */
-START_TEST(a_child_forgets_what_was_evicted)
-{
-	setenv("PINDOWN_MAX_REGIONS", "2", 1);
-	for (unsigned i = 0; i < 8; i++)
-		fake_alloc(AT(i), i < 4 ? MIB(8) : PAGE, FAKE_LINEAR);
-	for (unsigned i = 0; i < 4; i++)
-		get_and_put(AT(i), 1);
-	ck_assert_uint_eq(stats().evictions, 2);
-	in_child(evicts_small_ones, NULL);
 }
 END_TEST
 
@@ -353,10 +339,10 @@ int main(void)
 	tcase_add_test(tc, a_living_child_keeps_no_memory_alive);
 	tcase_add_test(tc, a_childs_put_of_a_parents_region_is_ignored);
 	tcase_add_test(tc, a_childs_late_put_of_a_parents_region_is_ignored);
-	tcase_add_test(tc, a_child_starts_afresh);
-	tcase_add_test(tc, a_grandchild_starts_afresh);
-	tcase_add_test(tc, a_child_forgets_what_was_evicted);
-	tcase_add_test(tc, a_child_counts_for_itself);
+	tcase_add_test(tc, a_child_is_off);
+	tcase_add_test(tc, a_child_of_a_process_that_used_no_gpu_memory_begins);
+	tcase_add_test(tc, a_grandchild_is_off);
+	tcase_add_test(tc, a_child_that_begins_is_a_parent_as_any_other);
 	tcase_add_test(tc, many_forks);
 	tcase_add_test(tc, a_program_that_is_executed_inherits_nothing);
 	tc = cache_case(suite, "told late");

@@ -126,7 +126,7 @@ static void has_no_area(void *words)
 	EXPECT(area[0] == PINDOWN_ABI); /* it is still readable */
 	for (unsigned n = 1; n <= PARTS; n++)
 		EXPECT(area[sizeof(struct pindown_state) / sizeof(*area) + n] == 0);
-	uses_the_cache(NULL);
+	is_off(NULL);
 }
 
 START_TEST(a_child_does_not_keep_the_device_open)
@@ -194,35 +194,6 @@ START_TEST(a_program_that_closes_the_device_in_a_wait)
 }
 END_TEST
 
-/* Its parent had a thread for that, and no longer has the device. */
-static void answers_wishes(void *state)
-{
-	int device[2];
-
-	EXPECT(pipe(device) == 0);
-	pdn_kmod_answer_wishes(device[0], pdn_descriptor_identity(device[0]), state);
-	EXPECT(thread_for_wishes() != 0);
-}
-
-START_TEST(a_child_has_a_thread_of_its_own_for_wishes)
-{
-	struct pindown_state state = {0};
-
-	watched_alloc(BASE, PART, FAKE_LINEAR);
-	get_and_put(BASE, PART);
-	pdn_wish_look_ns = 100000000;
-	answers_wishes(&state);
-	close_device();
-	watched_alloc(BASE + GIB(3), PART, FAKE_LINEAR);
-	must_refuse(BASE + GIB(3), PART, PINDOWN_ERR_NO_BACKEND);
-	handle_forks();
-	in_child(answers_wishes, &state);
-	fake_kmod_last_close();
-	ck_assert(!is_cached(BASE, PART));
-	expected_missed = 1;
-}
-END_TEST
-
 static int wish[2];
 
 static void use_much_stack(const struct pindown_invalidation *what, void *told)
@@ -257,36 +228,19 @@ START_TEST(a_callback_in_the_thread_that_answers_wishes)
 }
 END_TEST
 
-static void child_pins_for_itself(void)
+static void has_no_part_in_it(void *arg)
 {
-	pindown_region *region = NULL;
-
-	if (is_cached(BASE, ALL) || pindown_get(BASE, ALL, 0, &region) != PINDOWN_OK)
-		_exit(1);
-	pindown_put(region);
-	if (!is_cached(BASE, ALL) || pindown_get(BASE + GIB(1), PART, 0, &region) != PINDOWN_OK)
-		_exit(2);
-	pindown_put(region);
-	fake_kmod_revoke(part(1));
-	if (is_cached(BASE, ALL) || !is_cached(BASE + GIB(1), PART))
-		_exit(3);
-	_exit(pindown_flush() == 1 && stats().regions == 0 ? 0 : 4);
+	EXPECT(!is_cached(BASE, ALL));
+	pindown_put(arg);
+	is_off(NULL);
 }
 
-START_TEST(a_child_starts_afresh)
+START_TEST(a_child_is_off)
 {
-	pid_t child;
-	int status;
-
 	map_parts();
-	watched_alloc(BASE + GIB(1), PART, FAKE_LINEAR);
-	get_and_put(BASE, ALL);
-	child = fork();
-	ck_assert_int_ge(child, 0);
-	if (child == 0)
-		child_pins_for_itself();
-	ck_assert_int_eq(waitpid(child, &status, 0), child);
-	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "wait status 0x%x", status);
+	pindown_region *region = must_get(BASE, ALL);
+	in_child(has_no_part_in_it, region);
+	pindown_put(region);
 	ck_assert(is_cached(BASE, ALL));
 	ck_assert_uint_eq(fake_kmod_pins(), PARTS);
 }
@@ -322,11 +276,8 @@ int main(void)
 	Suite *suite = suite_create("the kernel module and the process");
 	TCase *tc = suite_case(suite, "kmod", begin_kmod, end_kmod);
 
-	tcase_add_test(tc, a_child_starts_afresh);
+	tcase_add_test(tc, a_child_is_off);
 	tcase_add_test(tc, a_child_does_not_keep_the_device_open);
-	/* ThreadSanitizer ends a child of several threads that starts one. */
-	if (!UNDER_TSAN)
-		tcase_add_test(tc, a_child_has_a_thread_of_its_own_for_wishes);
 	tcase_add_test(tc, it_is_quiesced_and_goes_on);
 	tc = suite_case(suite, "auto", begin_auto, end_kmod);
 	tcase_add_test(tc, a_program_that_closes_the_device);

@@ -338,37 +338,6 @@ START_TEST(the_limit_leaves_a_little)
 }
 END_TEST
 
-/* A child does not use its parent's records again, and works with the remaining ones. */
-static void pins_with_what_is_left(void *arg)
-{
-	const uint64_t *max = arg;
-
-	EXPECT(stats().max_regions == *max - 600);
-	EXPECT(stats().max_regions < MANY);
-	for (unsigned i = 0; i < MANY; i++) {
-		pindown_region *region = NULL;
-
-		EXPECT(pindown_get(PLACE(i), 1, 0, &region) == PINDOWN_OK);
-		pindown_put(region);
-	}
-	EXPECT(stats().regions == *max - 600);
-}
-
-START_TEST(a_child)
-{
-	uint64_t max;
-
-	setenv("PINDOWN_BACKEND", "none", 1);
-	alloc_many();
-	leave(MIB(8));
-	for (unsigned i = 0; i < 600; i++)
-		get_and_put(PLACE(i), 1);
-	max = stats().max_regions;
-	leave(MIB(64)); /* for the child's index */
-	in_child(pins_with_what_is_left, &max);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite;
@@ -391,7 +360,5 @@ int main(void)
 	tcase_add_test(tc, a_get_without_memory_for_its_index_evicts_few);
 	tcase_add_test(tc, a_get_that_does_not_wait_for_memory);
 	tcase_add_loop_test(tc, a_program_that_locks_its_memory, 0, 2);
-	tc = fork_case(suite, "fork");
-	tcase_add_test(tc, a_child);
 	return run_suite(suite);
 }

@@ -167,10 +167,11 @@ static void uses_the_cache_without_membarrier(void *arg)
 	EXPECT(pdn_fence_mode == PDN_FENCE_FOR_GOOD);
 }
 
+/* Its parent has looked for memory to pin, and found none: so the child may pin. */
 START_TEST(a_child_is_refused_at_once)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	get_and_put(AT(0), 1);
+	must_refuse(AT(1), 1, PINDOWN_ERR_NOT_DEVICE);
 	if (!can_refuse(EPERM))
 		return;
 	in_child(uses_the_cache_without_membarrier, NULL);
@@ -187,7 +188,7 @@ static void begins_with_membarrier(void *arg)
 START_TEST(a_child_of_a_grace_period)
 {
 	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	get_and_put(AT(0), 1);
+	must_refuse(AT(1), 1, PINDOWN_ERR_NOT_DEVICE);
 	if (pdn_fence_mode == PDN_FENCE_FOR_GOOD)
 		return;
 	in_child(begins_with_membarrier, NULL);
@@ -198,12 +199,12 @@ START_TEST(a_child_of_a_grace_period)
 }
 END_TEST
 
-static void has_wiped_and_begins(void *arg)
+static void has_wiped_and_is_off(void *arg)
 {
 	/* A thread that this child does not have may hold the loader's lock. */
 	EXPECT(!pdn_here.loader_lock_works);
 	EXPECT(!is_cached(AT(0), 1));
-	uses_the_cache(arg);
+	is_off(arg);
 }
 
 START_TEST(a_child_of_a_kernel_that_zeroes_nothing)
@@ -217,7 +218,7 @@ START_TEST(a_child_of_a_kernel_that_zeroes_nothing)
 	ck_assert(pdn_process_prepare());
 	ck_assert_uint_eq(pdn_here.loader_lock_works, 1);
 	get_and_put(AT(0), 1);
-	in_child(has_wiped_and_begins, NULL);
+	in_child(has_wiped_and_is_off, NULL);
 	ck_assert_uint_eq(pdn_here.loader_lock_works, 1);
 	ck_assert(is_cached(AT(0), 1));
 }

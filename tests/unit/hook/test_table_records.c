@@ -163,7 +163,7 @@ static void many(void)
 	const uint64_t base = UINT64_C(0x7f4400000000), step = 2 << 20;
 	bool all = true;
 
-	pdn_records_fork_child(); /* the tables are empty */
+	pdn_thread_life++; /* the tables are empty */
 	for (uint64_t i = 0; i < 100000; i++)
 		replace_record(0, base + i * step, i + 1, step);
 	check(longest_chain(&tables[0].table) <= 8, "a search of many goes through few");
@@ -181,7 +181,7 @@ static void without_memory(void)
 	bool all = true, added, kept;
 	uint64_t key = 0;
 
-	pdn_records_fork_child(); /* the tables are empty */
+	pdn_thread_life++; /* the tables are empty */
 	getrlimit(RLIMIT_AS, &limit);
 	do
 		add_record(0, ++key, 2, 3);
@@ -259,7 +259,7 @@ int main(void)
 		without_memory();
 	counts();
 	threads();
-	pdn_records_fork_child();
+	pdn_thread_life++;
 	check(pdn_count_change(&counted, 1, 0) == PDN_NOT_COUNTED, "a child begins with none");
 	check(add_record(2, 1, 2, 3) && !add_record(2, 1, 2, 3), "and can have its own");
 	return checked_end();

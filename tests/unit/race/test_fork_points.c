@@ -10,7 +10,6 @@
 #include <signal.h>
 
 #include "tests/unit/support/asleep.h"
-#include "tests/unit/support/fake_kmod.h"
 #include "tests/unit/support/fork_test.h"
 #include "cache/base/test_point.h"
 
@@ -18,7 +17,6 @@ static bool hit_is_to_stop, end_is_to_wait;
 static struct gate hit_has_stopped, hit_may_go_on, end_looks;
 static pid_t child = -1, parent;
 static int fork_at = -1; /* a point, or none */
-static bool child_pins_at_once;
 
 /* As a signal handler that runs just there. */
 static void fork_at_point(enum pdn_point point)
@@ -27,10 +25,6 @@ static void fork_at_point(enum pdn_point point)
 		return;
 	fork_at = -1;
 	child = fork();
-	if (child == 0 && child_pins_at_once) {
-		fake_kmod_last_close(); /* the parent's pins are none of the child's */
-		get_and_put(AT(1), 1);
-	}
 }
 
 void pdn_point(enum pdn_point point, uint64_t addr)
@@ -94,7 +88,7 @@ START_TEST(a_fork_while_a_free_waits_for_a_hit)
 	watched_free(AT(0));
 	if (getpid() != parent) {
 		watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
-		uses_the_cache(NULL);
+		is_off(NULL);
 		_exit(0);
 	}
 	reap(child);
@@ -107,7 +101,7 @@ END_TEST
 
 /*
  * A signal handler may fork anywhere. Both processes go on from there: the child finds that what it
- * was in the middle of is its parent's, and then uses the cache on its own.
+ * was in the middle of is its parent's, and then is off.
  */
 #define MEMORIES 3
 
@@ -117,10 +111,21 @@ static void note_end(const struct pindown_invalidation *what, void *arg)
 	++*(unsigned *)arg;
 }
 
+/* NULL: this is the child. */
+static pindown_region *get(unsigned i)
+{
+	pindown_region *region = NULL;
+	int result = pindown_get(AT(i), 1, 0, &region);
+
+	if (getpid() == parent)
+		ck_assert_int_eq(result, PINDOWN_OK);
+	return region;
+}
+
 static void get_all(pindown_region *regions[MEMORIES])
 {
 	for (unsigned i = 0; i < MEMORIES; i++)
-		ck_assert_int_eq(pindown_get(AT(i), 1, 0, &regions[i]), PINDOWN_OK);
+		regions[i] = get(i);
 }
 
 /* Of the regions, those in `held` stay so when all end together; then they are put. */
@@ -172,16 +177,15 @@ static void flushes(void)
 
 static void frees_one(void)
 {
-	get_and_put(AT(0), 1);
+	pindown_put(get(0));
 	watched_free(AT(0));
 	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
 }
 
 static void frees_one_held(void)
 {
-	pindown_region *region;
+	pindown_region *region = get(0);
 
-	ck_assert_int_eq(pindown_get(AT(0), 1, 0, &region), PINDOWN_OK);
 	watched_free(AT(0));
 	pindown_put(region);
 	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
@@ -195,7 +199,7 @@ static void (*const steps[])(void) = {
 static void child_goes_on(void)
 {
 	alarm(20);
-	uses_the_cache(NULL);
+	is_off(NULL);
 	_exit(0);
 }
 
@@ -249,33 +253,12 @@ static void begin_with_cache_handlers(void)
 	ck_assert_int_eq(pthread_atfork(pdn_fork_prepare, pdn_fork_parent, pdn_fork_child), 0);
 }
 
-/* The module numbers the pins of each process from 1 on: the parent's number is the child's pin. */
-START_TEST(a_child_forked_in_an_unpin_keeps_its_own_pin)
-{
-	setenv("PINDOWN_BACKEND", "kmod", 1);
-	fake_kmod_load();
-	fake_alloc(AT(0), MIB(2), FAKE_LINEAR);
-	fake_alloc(AT(1), MIB(2), FAKE_LINEAR);
-	get_and_put(AT(0), 1);
-	parent = getpid();
-	child_pins_at_once = true;
-	fork_at = PDN_POINT_END_UNPINNING;
-	watched_free(AT(0));
-	if (getpid() != parent)
-		_exit(!(is_cached(AT(1), 1) && fake_kmod_pins() == 1));
-	child_pins_at_once = false;
-	reap(child);
-	ck_assert_uint_eq(fake_kmod_pins(), 0);
-}
-END_TEST
-
 int main(void)
 {
 	Suite *suite = suite_create("cache: fork at points");
 	TCase *tc = suite_case(suite, "under the lock", begin_with_cache_handlers, cache_end);
 
 	tcase_add_test(tc, a_fork_while_a_free_waits_for_a_hit);
-	tcase_add_test(tc, a_child_forked_in_an_unpin_keeps_its_own_pin);
 	tcase_add_loop_test(tc, forks_at_each_point, 0, (int)STEPS);
 	tcase_add_loop_test(tc, forks_at_each_point_with_a_subscriber, 0, (int)STEPS);
 	return run_suite(suite);

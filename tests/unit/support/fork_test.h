@@ -61,7 +61,7 @@ static inline void in_child(void (*fn)(void *), void *arg)
 	reap(start_child(fn, arg));
 }
 
-/* For a child whose parent never used the driver, or that has a driver of its own: it may pin. */
+/* For a child whose parent had not used GPU memory: it may pin. */
 static inline void uses_the_cache(void *arg)
 {
 	pindown_region *region = NULL;
@@ -83,6 +83,34 @@ static inline void uses_the_cache(void *arg)
 	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
 	EXPECT(s.pins - before.pins == 3 && s.pins - s.unpins == s.regions);
 	EXPECT(s.regions <= before.regions);
+}
+
+/*
+ * For a child whose parent had used GPU memory: it pins nothing, finds nothing, and frees as if
+ * pindown were not there.
+ */
+static inline void is_off(void *arg)
+{
+	pindown_region *region = NULL;
+	struct pindown_stats before, s;
+
+	(void)arg;
+	EXPECT(pindown_stats(&before, sizeof(before), -1) == PINDOWN_OK);
+	EXPECT(pindown_get(AT(0), 1, 0, &region) == PINDOWN_ERR_NO_CUDA);
+	EXPECT(pindown_get(AT(0), 1, PINDOWN_GET_CACHED, &region) == PINDOWN_ERR_NO_CUDA);
+	EXPECT(!region);
+	EXPECT(pindown_flush() == 0);
+	EXPECT(pindown_invalidate(AT(0), GIB(1)) == 0);
+	EXPECT(watched_free(AT(0)) == FAKE_SUCCESS);
+	watched_alloc(AT(0), MIB(2), FAKE_LINEAR);
+	EXPECT(pindown_get(AT(0), 1, 0, &region) == PINDOWN_ERR_NO_CUDA);
+	EXPECT(pindown_stats(&s, sizeof(s), -1) == PINDOWN_OK);
+	EXPECT(s.regions == 0 && s.bytes == 0 && s.kept_regions == 0 && s.kept_bytes == 0);
+	EXPECT(s.pins == 0 && s.unpins == 0);
+	/* A hit that a signal handler has interrupted to fork is counted in the child, too. */
+	EXPECT(s.hits == before.hits && s.misses == before.misses);
+	EXPECT(s.objects == 0 && s.dmabufs == 0);
+	EXPECT(fake_descriptors_here() == 0);
 }
 
 /* A case of this suite with the handlers registered. */

@@ -85,7 +85,7 @@ void pdn_verbs_unloaded(void)
 
 /* ---- which of them --------------------------------------------------------------------------- */
 
-PDN_RARE struct pdn_copy *pdn_copy_with(enum pdn_verb verb, const void *function)
+struct pdn_copy *pdn_copy_with(enum pdn_verb verb, const void *function)
 {
 	struct pdn_copy *copy;
 
@@ -128,7 +128,7 @@ static struct pdn_copy *copy_to_serve(enum pdn_verb verb, const void *function)
 }
 
 /* Where an interposer is before the copy's, pdn_copy_function() finds it again. */
-PDN_RARE void *pdn_copy_find(enum pdn_verb verb, const void *caller)
+void *pdn_copy_find(enum pdn_verb verb, const void *caller)
 {
 	void *behind,
 		*function = pdn_definition_for(caller, symbol_of(verb), mark_of(verb), &behind);
@@ -171,7 +171,7 @@ static void *interposer_of(const struct pdn_library *library, enum pdn_verb verb
 	return first != marked && pdn_library_has(library, marked) ? first : NULL;
 }
 
-PDN_RARE void *pdn_copy_function(struct pdn_copy *copy, enum pdn_verb verb)
+void *pdn_copy_function(struct pdn_copy *copy, enum pdn_verb verb)
 {
 	struct pdn_library *library = library_of(copy, verb);
 	void *real;

@@ -39,13 +39,21 @@ static enum pdn_verb verb_of(enum pdn_maker maker)
 
 static void *make_from(int fd, uint64_t offset, const struct pdn_request *what, int *error)
 {
+	struct mlx5dv_devx_umem_in in = {
+		.addr = (void *)(uintptr_t)offset,
+		.size = what->length,
+		.access = (uint32_t)what->access,
+		.pgsz_bitmap = what->flags,
+		.comp_mask = MLX5DV_UMEM_MASK_DMABUF,
+		.dmabuf_fd = fd,
+	};
 	struct pdn_request by_dmabuf = *what;
 	void *made;
 
 	by_dmabuf.verb = verb_of(what->maker);
 	by_dmabuf.fd = fd;
 	by_dmabuf.addr = offset;
-	by_dmabuf.argument = NULL;
+	by_dmabuf.argument = &in;
 	errno = 0;
 	made = pdn_verbs_call(pdn_verb_real(what->copy, by_dmabuf.verb), &by_dmabuf);
 	*error = made ? 0 : errno ? errno : EIO;

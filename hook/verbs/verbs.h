@@ -67,8 +67,6 @@ void *pdn_verb_hand_out(enum pdn_verb verb, void *found);
 
 /* The function that a program linked with this copy would call; NULL: there is none. */
 void *pdn_verb_real(unsigned copy, enum pdn_verb verb);
-#define PDN_VERB_REAL(copy, symbol) \
-	((pdn_##symbol##_function *)pdn_verb_real(copy, PDN_VERB_##symbol))
 /* We have made a registration with it, so it is not unloaded any more. */
 void pdn_verbs_use(unsigned copy);
 

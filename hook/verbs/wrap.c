@@ -4,7 +4,7 @@
  * call the next definition behind us. A look-up in these libraries is answered with another
  * wrapper, which calls the function that the look-up found.
  *
- * Most memory regions are of host memory, and for those a wrapper is a comparison and a jump.
+ * Most memory regions are of host memory, and for those a wrapper is a comparison and a call.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -109,15 +109,7 @@ void *pdn_verbs_call(void *function, const struct pdn_request *what)
 	size_t length = what->length, size = length;
 	int fd = what->fd, access = what->access, mlx5_access = (int)what->flags;
 	struct ibv_mr_init_attr *attr = what->argument;
-	struct mlx5dv_devx_umem_in ours = {
-		.addr = addr,
-		.size = size,
-		.access = (uint32_t)access,
-		.pgsz_bitmap = what->flags,
-		.comp_mask = MLX5DV_UMEM_MASK_DMABUF,
-		.dmabuf_fd = fd,
-	};
-	struct mlx5dv_devx_umem_in *in = attr ? what->argument : &ours;
+	struct mlx5dv_devx_umem_in *in = what->argument;
 
 	if (PDN_UNLIKELY(!function)) {
 		errno = ENOSYS;

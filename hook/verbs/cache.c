@@ -224,7 +224,9 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 static struct pdn_holder holder_of(struct pdn_mr *mr, const pindown_object *object, uint64_t by)
 {
 	const struct pdn_mr *kept = pindown_object_data(object);
-	const struct pdn_mr *range = kept && kept->maker != PDN_MR_BY_ADDRESS ? kept : mr;
+	/* Relaxed: it may be freed, and used again, meanwhile, as name_holder() says. */
+	bool exact = kept && __atomic_load_n(&kept->maker, __ATOMIC_RELAXED);
+	const struct pdn_mr *range = exact ? kept : mr;
 
 	return (struct pdn_holder){
 		.object = object,

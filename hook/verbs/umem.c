@@ -49,7 +49,7 @@ int pdn_umem_stick(struct pdn_mr *kept)
 			pdn_mr_free(kept);
 			return 0;
 		}
-		/* Pairs with the acquires in pdn_mr_take() and is_of() too: the record is complete. */
+		/* Pairs with the acquires in pdn_mr_take() and is_of() too: it is complete. */
 		__atomic_store_n(&kept->state, PDN_MR_STUCK, __ATOMIC_SEQ_CST);
 	} while (__atomic_load_n(&looks, __ATOMIC_SEQ_CST) != before &&
 		 pdn_mr_take(kept, PDN_MR_STUCK));

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The network card's registrations of GPU memory. There is one for each region, protection domain,
- * access and distance between addresses and iovas, made with ibv_reg_dmabuf_mr from the region's
- * dma-buf. They are consumer objects of the cache (pindown.h): found again at the next ibv_reg_mr.
+ * The network card's registrations of GPU memory. They are consumer objects of the cache
+ * (pindown.h): found again at the next call that asks for the same. Two kinds are made:
+ *
+ *	by ibv_reg_mr and its relatives		one for each region, protection domain, access and
+ *						distance between addresses and iovas
+ *	by a dma-buf that the program has	exact ones: of just the bytes that the program
+ *	exported itself, and umems (umem.c)	named. They are objects of the region of that memory
+ *
  * Idle ones are deregistered before the memory ends, before the region is unpinned for another
  * reason, and before the protection domain or the device ends. PINDOWN_HELD decides about those
- * that the program holds when it frees the memory. Registrations by dma-bufs that the program has
- * exported itself, and umems, are objects of the same consumer: dmabuf.c, umem.c.
+ * that the program holds when it frees the memory.
  *
- * What a card refuses for good is remembered: limits.c.
+ * How the card makes them: dmabuf.c. What a card refuses for good is remembered: limits.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 
 #include "cache/base/config.h"
-#include "cache/dmabuf/region_dmabuf.h"
+#include "cache/base/hashed.h"
 #include "hook/hook.h"
 #include "cache/base/lock.h"
 #include "cache/base/log.h"
@@ -32,8 +36,84 @@
 	 IBV_ACCESS_REMOTE_ATOMIC)
 #define DMABUF_ACCESS (RIGHTS | IBV_ACCESS_RELAXED_ORDERING)
 
-/* The answer of create() when the region has no descriptor. */
-#define NO_DESCRIPTOR ENODATA
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/*
+ * The key: owner is the protection domain, or the device of a umem; word[0] has the access flags,
+ * as five bits, and the pages of the region (the first one and their count, or 0 and 0 for all);
+ * word[1] is iova - address.
+ *
+ * With KEY_EXACT, word[0] also has whether the export has flags, and the length. word[1] is a hash
+ * of the rest, which is more than a key has room for: is_as_asked() compares it. An object is
+ * looked for on one region, so the hash of the buffer id only tells adjacent mappings apart.
+ */
+#define KEY_RELAXED 16u
+#define KEY_EXACT   32u
+#define KEY_FLAGS   64u
+#define KEY_LENGTH  7
+#define KEY_FIRST   8
+#define KEY_COUNT   36
+#define KEY_MAX	    ((1ull << 28) - 1) /* pages: 1 TiB */
+
+struct part {
+	uint64_t first, count; /* pages, from the start of the pinned range */
+};
+
+static bool is_exact(const struct pdn_request *what)
+{
+	return what->maker != PDN_MR_BY_ADDRESS;
+}
+
+static uint64_t key_access(int access)
+{
+	return (uint64_t)(access & RIGHTS) |
+	       (access & IBV_ACCESS_RELAXED_ORDERING ? KEY_RELAXED : 0);
+}
+
+static struct pindown_key key_of(const struct pdn_request *what, struct part part)
+{
+	return (struct pindown_key){
+		.owner = (uintptr_t)what->pd,
+		.word = {key_access(what->access) | part.first << KEY_FIRST |
+				 part.count << KEY_COUNT,
+			 what->iova - what->addr},
+	};
+}
+
+static struct pindown_key key_of_exact(const struct pdn_request *what)
+{
+	uint64_t hash = pdn_hash(what->flags << 8 | (uint64_t)what->maker);
+
+	hash = pdn_hash(what->part.addr ^ pdn_hash(what->iova ^ hash));
+	return (struct pindown_key){
+		.owner = what->pd ? (uintptr_t)what->pd : (uintptr_t)what->context,
+		.word = {KEY_EXACT | key_access(what->access) | (what->part.flags ? KEY_FLAGS : 0) |
+				 what->length << KEY_LENGTH,
+			 pdn_hash(hash ^ what->part.buffer_id)},
+	};
+}
+
+/* What the key says of a part of the region, as a request of exactly that. */
+static void ask_for_part(struct pdn_request *what, const pindown_region *region,
+			 const struct pindown_key *key)
+{
+	uint64_t first = key->word[0] >> KEY_FIRST & KEY_MAX, count = key->word[0] >> KEY_COUNT;
+
+	what->part.addr = pindown_region_pin_base(region) + first * PAGE;
+	what->length = count ? count * PAGE : pindown_region_pin_length(region);
+	what->iova = what->part.addr + key->word[1];
+}
+
+/* The cached registration covers just this, and was made in this way. Acquires: see fill(). */
+static bool is_as_asked(const struct pdn_mr *kept, const struct pdn_request *what)
+{
+	return (uintptr_t)__atomic_load_n(&kept->verbs.mr.addr, __ATOMIC_ACQUIRE) ==
+		       what->part.addr &&
+	       __atomic_load_n(&kept->verbs.mr.length, __ATOMIC_ACQUIRE) == what->length &&
+	       __atomic_load_n(&kept->maker, __ATOMIC_ACQUIRE) == what->maker &&
+	       __atomic_load_n(&kept->flags, __ATOMIC_ACQUIRE) == what->flags &&
+	       __atomic_load_n(&kept->iova, __ATOMIC_ACQUIRE) == what->iova;
+}
 
 /* ---- the consumer objects -------------------------------------------------------------------- */
 
@@ -43,167 +123,75 @@ static bool is_permanent(int error)
 	return error == EOPNOTSUPP || error == ENOSYS || error == EPROTONOSUPPORT;
 }
 
-/*
- * The key: owner is the protection domain; word[0] has the access flags, as five bits, and the
- * pages of the region (the first one and their count, or 0 and 0 for all); word[1] is iova -
- * address. With PDN_KEY_EXACT in word[0] the rest is dmabuf.c's.
- */
-#define KEY_RELAXED 16u
-#define KEY_FIRST   8
-#define KEY_COUNT   36
-#define KEY_MAX	    ((1ull << 28) - 1) /* pages: 1 TiB */
-
-struct part {
-	uint64_t first, count; /* pages, from the start of the pinned range */
-};
-
-uint64_t pdn_verbs_key_access(int access)
+static void note_answer(const struct pdn_request *what, const pindown_region *region, int error)
 {
-	return (uint64_t)(access & RIGHTS) |
-	       (access & IBV_ACCESS_RELAXED_ORDERING ? KEY_RELAXED : 0);
-}
-
-bool pdn_verbs_may_cache(int access)
-{
-	return !(access & ~DMABUF_ACCESS);
-}
-
-static struct pindown_key key_of(const struct pdn_registration *what, struct part part)
-{
-	return (struct pindown_key){
-		.owner = (uintptr_t)what->pd,
-		.word = {pdn_verbs_key_access(what->access) | part.first << KEY_FIRST |
-				 part.count << KEY_COUNT,
-			 what->iova - (uintptr_t)what->addr},
-	};
-}
-
-static int access_of(const struct pindown_key *key)
-{
-	return (int)(key->word[0] & RIGHTS) |
-	       (key->word[0] & KEY_RELAXED ? IBV_ACCESS_RELAXED_ORDERING : 0);
-}
-
-/* NVIDIA's driver answers ENOTSUPP, which is 524 and has no name outside the kernel. */
-bool pdn_verbs_refuses_mapping(int error)
-{
-	return error == EINVAL || error == EOPNOTSUPP || error == 524;
-}
-
-static struct ibv_mr *register_part(pindown_region *region, const struct pindown_key *key,
-				    unsigned copy, int *error)
-{
-	pdn_ibv_reg_dmabuf_mr_function *real = PDN_VERB_REAL(copy, ibv_reg_dmabuf_mr);
-	struct ibv_pd *pd = (struct ibv_pd *)(uintptr_t)key->owner;
-	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
-	uint64_t start = 0;
-	struct pdn_loan loan;
-	struct ibv_mr *mr;
-
-	*error = NO_DESCRIPTOR;
-	if (!real || pdn_dmabuf_lend(region, pd->context->device->ibdev_path, &loan) != PINDOWN_OK)
-		return NULL;
-	if (key->word[0] >> KEY_COUNT) {
-		start = (key->word[0] >> KEY_FIRST & KEY_MAX) * PAGE;
-		length = (key->word[0] >> KEY_COUNT) * PAGE;
-	}
-	do {
-		errno = 0;
-		mr = real(pd, start, length, base + start + key->word[1], loan.fd, access_of(key));
-		*error = mr ? 0 : errno ? errno : EIO;
-	} while (pdn_verbs_refuses_mapping(*error) && pdn_dmabuf_lend_other(region, &loan));
-	/* The kernel's registration holds the dma-buf, and a process has few descriptors. */
-	pdn_dmabuf_end_loan(region, &loan, mr);
-	if (PDN_UNLIKELY(is_permanent(*error)))
-		pdn_verbs_note_refused(pd->context, pindown_region_buffer_id(region));
-	else if (mr && PDN_UNLIKELY(pdn_verbs_any_limit()))
-		pdn_verbs_note_taken(pd->context);
-	return mr;
-}
-
-int pdn_verbs_deregister_real(unsigned copy, struct ibv_mr *mr)
-{
-	pdn_ibv_dereg_mr_function *real = PDN_VERB_REAL(copy, ibv_dereg_mr);
-
-	return real ? real(mr) : ENOSYS;
+	if (is_exact(what))
+		return;
+	if (PDN_UNLIKELY(is_permanent(error)))
+		pdn_verbs_note_refused(what->context, pindown_region_buffer_id(region));
+	else if (!error && PDN_UNLIKELY(pdn_verbs_any_limit()))
+		pdn_verbs_note_taken(what->context);
 }
 
 int pdn_verbs_deregister_made(unsigned copy, enum pdn_maker maker, void *made)
 {
-	pdn_mlx5dv_devx_umem_dereg_function *real;
+	enum pdn_verb verb = pdn_maker_makes_umems(maker) ? PDN_VERB_mlx5dv_devx_umem_dereg
+							  : PDN_VERB_ibv_dereg_mr;
 
-	if (!pdn_maker_makes_umems(maker))
-		return pdn_verbs_deregister_real(copy, made);
-	real = PDN_VERB_REAL(copy, mlx5dv_devx_umem_dereg);
-	return real ? real(made) : ENOSYS;
+	return pdn_verbs_call_end(pdn_verb_real(copy, verb), maker, made);
 }
 
-/* The record has what the registration covers, for pdn_verbs_is_as_asked(). */
-static void *register_exact(pindown_region *region, const struct pdn_exact *exact,
-			    struct pdn_mr *kept, int *error)
+/* The keys of a umem are its id and its handle. The owner is in the place of the domain. */
+static struct ibv_mr umem_as_mr(const struct pdn_mlx5_umem *umem, const struct pdn_request *what)
 {
-	void *made = pdn_verbs_make_exact(region, exact, error);
-	struct ibv_mr what;
-
-	if (!made)
-		return NULL;
-	what = pdn_maker_makes_umems(exact->maker) ? pdn_umem_as_mr(made, exact)
-						   : *(struct ibv_mr *)made;
-	what.addr = (void *)(uintptr_t)exact->part.addr;
-	what.length = exact->length;
-	pdn_mr_fill(kept, &what);
-	kept->is_exact = true;
-	/*
-	 * Relaxed: pdn_verbs_is_as_asked() may read them when the record is used again; its caller
-	 * then finds the object revoked.
-	 */
-	__atomic_store_n(&kept->maker, exact->maker, __ATOMIC_RELAXED);
-	__atomic_store_n(&kept->flags, exact->flags, __ATOMIC_RELAXED);
-	__atomic_store_n(&kept->iova, exact->iova, __ATOMIC_RELAXED);
-	return made;
+	return (struct ibv_mr){
+		.context = what->context,
+		.pd = (struct ibv_pd *)what->context,
+		.handle = umem->handle,
+		.lkey = umem->umem.umem_id,
+	};
 }
 
-/*
- * So that the members of providers are zero in the next use of the record. Relaxed: as in
- * register_exact().
- */
-static void free_kept(struct pdn_mr *kept)
+/* The record has what the registration covers, for is_as_asked(). */
+static void keep(struct pdn_mr *kept, void *made, const struct pdn_request *what)
 {
-	__atomic_store_n(&kept->maker, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&kept->flags, 0, __ATOMIC_RELAXED);
-	pdn_mr_free(kept);
+	struct ibv_mr mr = pdn_maker_makes_umems(what->maker) ? umem_as_mr(made, what)
+							      : *(struct ibv_mr *)made;
+
+	mr.addr = (void *)(uintptr_t)what->part.addr;
+	mr.length = what->length;
+	pdn_mr_fill(kept, &mr);
+	/* Relaxed: as in pdn_mr_free(). */
+	__atomic_store_n(&kept->maker, what->maker, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->flags, what->flags, __ATOMIC_RELAXED);
+	__atomic_store_n(&kept->iova, what->iova, __ATOMIC_RELAXED);
+	pdn_mr_set_real(kept, made);
 }
 
-static int create(const struct pindown_object_request *what, void **data, void *arg)
+static int create(const struct pindown_object_request *object, void **data, void *arg)
 {
+	struct pdn_request what = *(const struct pdn_request *)object->request;
 	int saved = errno, error;
-	const bool is_exact = what->key.word[0] & PDN_KEY_EXACT;
-	const struct pdn_registration *part = what->request;
-	const struct pdn_exact *exact = what->request;
 	struct pdn_mr *kept = pdn_mr_new(PDN_MR_CACHED);
 	void *made;
 
 	(void)arg;
 	if (!kept)
 		return ENOMEM;
-	kept->copy = (uint16_t)(is_exact ? exact->copy : part->copy);
-	pdn_verbs_use(kept->copy);
-	if (is_exact) {
-		made = register_exact(what->region, exact, kept, &error);
-	} else {
-		made = register_part(what->region, &what->key, part->copy, &error);
-		if (made)
-			pdn_mr_fill(kept, made);
-	}
-	if (!made) {
+	kept->copy = (uint16_t)what.copy;
+	pdn_verbs_use(what.copy);
+	what.access &= DMABUF_ACCESS;
+	if (!is_exact(&what))
+		ask_for_part(&what, object->region, &object->key);
+	made = pdn_verbs_make(object->region, &what, &error);
+	note_answer(&what, object->region, error);
+	if (made)
+		keep(kept, made, &what);
+	else
 		pdn_mr_free(kept);
-		errno = saved;
-		return error;
-	}
-	pdn_mr_set_real(kept, made);
 	*data = kept;
 	errno = saved;
-	return 0;
+	return error;
 }
 
 static int destroy(const struct pindown_object_end *what, void *arg)
@@ -219,7 +207,7 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 		error = pdn_umem_stick(kept);
 	} else {
 		pdn_mr_set_real(kept, NULL);
-		free_kept(kept);
+		pdn_mr_free(kept);
 	}
 	if (error)
 		pdn_log_once(&told, PDN_LOG_WARN,
@@ -236,7 +224,9 @@ static int destroy(const struct pindown_object_end *what, void *arg)
 static struct pdn_holder holder_of(struct pdn_mr *mr, const pindown_object *object, uint64_t by)
 {
 	const struct pdn_mr *kept = pindown_object_data(object);
-	const struct pdn_mr *range = kept && kept->is_exact ? kept : mr;
+	/* Relaxed: it may be freed, and used again, meanwhile, as name_holder() says. */
+	bool exact = kept && __atomic_load_n(&kept->maker, __ATOMIC_RELAXED);
+	const struct pdn_mr *range = exact ? kept : mr;
 
 	return (struct pdn_holder){
 		.object = object,
@@ -268,8 +258,10 @@ static void name_holder(struct pdn_mr *mr, const struct pdn_holder_search *searc
 
 static void name_holders(const struct pdn_holder_search *search)
 {
-	for (uint32_t n = 1; pdn_mr_at(n); n++)
-		name_holder(pdn_mr_at(n), search);
+	struct pdn_mr *mr;
+
+	for (PDN_EACH_MR(mr))
+		name_holder(mr, search);
 }
 
 /* With another iova, a late use could reach other memory; the card may still need a umem. */
@@ -277,8 +269,7 @@ static bool may_retire(const struct pindown_key *key, const void *data)
 {
 	const struct pdn_mr *kept = data;
 
-	if (!kept->is_exact)
-		return key->word[1] == 0;
+	(void)key;
 	return !pdn_maker_makes_umems((enum pdn_maker)kept->maker) &&
 	       kept->iova == (uintptr_t)kept->verbs.mr.addr;
 }
@@ -307,12 +298,46 @@ static int our_consumer(void)
 	return known;
 }
 
-/* ---- registering ----------------------------------------------------------------------------- */
+/* ---- attaching ------------------------------------------------------------------------------- */
 
-static struct part exact_part(const struct pdn_registration *what, uint64_t base)
+/*
+ * In this region, or in the one of this memory; the answer is our create's error or another result.
+ * Idle registrations are given up if the card has no room.
+ */
+static int attach_object(const struct pdn_request *what, pindown_region *region, uint64_t addr,
+			 uint64_t length, const struct pindown_key *key, pindown_object **object)
 {
-	uint64_t begin = (uintptr_t)what->addr & ~PAGE_MASK;
-	uint64_t end = ((uintptr_t)what->addr + what->length + PAGE_MASK) & ~PAGE_MASK;
+	void *request = (void *)(uintptr_t)what;
+	int us = our_consumer(), result;
+
+	do {
+		result = region ? pindown_attach_region(us, region, 0, 0, 0, key, request, object)
+				: pindown_attach(us, addr, length, 0, key, request, object);
+		if (PINDOWN_CREATE_ERROR(result))
+			result = PINDOWN_CREATE_ERROR(result);
+	} while (PDN_UNLIKELY(result == ENOMEM || result == ENOSPC) &&
+		 pdn_verbs_evict_idle(what->context));
+	return result;
+}
+
+/* The region is that of the allocation; what sticks out of this is in the pages of its pin. */
+static int attach_exact(const struct pdn_request *what, pindown_object **object)
+{
+	const struct pdn_exported *part = &what->part;
+	uint64_t begin = part->addr, end = part->addr + what->length;
+	struct pindown_key key = key_of_exact(what);
+
+	if (begin < part->memory.base)
+		begin = part->memory.base;
+	if (end > part->memory.end)
+		end = part->memory.end;
+	return attach_object(what, NULL, begin, end - begin, &key, object);
+}
+
+static struct part exact_part(const struct pdn_request *what, uint64_t base)
+{
+	uint64_t begin = what->addr & ~PAGE_MASK;
+	uint64_t end = (what->addr + what->length + PAGE_MASK) & ~PAGE_MASK;
 
 	return (struct part){(begin - base) / PAGE, (end - begin) / PAGE};
 }
@@ -321,72 +346,43 @@ static struct part exact_part(const struct pdn_registration *what, uint64_t base
  * The largest part around the address whose iovas don't overflow: all of the region, unless the
  * iova 0 lies inside it.
  */
-static struct part largest_part(const struct pdn_registration *what, uint64_t base, uint64_t length)
+static struct part largest_part(const struct pdn_request *what, uint64_t base, uint64_t length)
 {
-	uint64_t distance = what->iova - (uintptr_t)what->addr;
+	uint64_t distance = what->iova - what->addr;
 	uint64_t zero = -distance - base; /* offset of the iova 0 */
 
 	if (!distance || zero == 0 || zero >= length)
 		return (struct part){0, 0};
-	if ((uintptr_t)what->addr - base >= zero)
+	if (what->addr - base >= zero)
 		return (struct part){zero / PAGE, (length - zero) / PAGE};
 	return (struct part){0, zero / PAGE};
 }
 
-/* The card has no room for another registration: were idle ones given up? */
-static bool gets_room(int error, struct ibv_context *context)
-{
-	return PDN_UNLIKELY(error == ENOMEM || error == ENOSPC) && pdn_verbs_evict_idle(context);
-}
-
-/* Our create's error, or another result. */
-static int own_error(int result)
-{
-	return PINDOWN_CREATE_ERROR(result) ? PINDOWN_CREATE_ERROR(result) : result;
-}
-
-int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key,
-		     const void *request, struct ibv_context *context, pindown_object **object)
-{
-	int result;
-
-	do
-		result = own_error(pindown_attach(our_consumer(), addr, length, 0, key,
-						  (void *)(uintptr_t)request, object));
-	while (gets_room(result, context));
-	return result;
-}
-
-static int attach_part(const struct pdn_registration *what, pindown_region *region,
-		       struct part part, pindown_object **object)
+static int attach_part(const struct pdn_request *what, pindown_region *region, struct part part,
+		       pindown_object **object)
 {
 	struct pindown_key key = key_of(what, part);
-	int result = EINVAL;
 
 	if (part.first > KEY_MAX || part.count > KEY_MAX)
-		return result;
-	do
-		result = own_error(pindown_attach_region(our_consumer(), region, 0, 0, 0, &key,
-							 (void *)(uintptr_t)what, object));
-	while (gets_room(result, what->pd->context));
-	return result;
+		return EINVAL;
+	return attach_object(what, region, 0, 0, &key, object);
 }
 
 /* A part of the region might be registered where all of it was refused. */
 static bool is_worth_a_part(int error)
 {
-	return error > 0 && !is_permanent(error) && error != NO_DESCRIPTOR;
+	return error > 0 && !is_permanent(error) && error != PDN_NO_DESCRIPTOR;
 }
 
 /* largest: try the largest part first, unless the card has refused such a length before. */
-static int attach_pinned(const struct pdn_registration *what, pindown_region *region, bool largest,
+static int attach_pinned(const struct pdn_request *what, pindown_region *region, bool largest,
 			 pindown_object **object)
 {
 	uint64_t base = pindown_region_pin_base(region), length = pindown_region_pin_length(region);
 	bool tried = !largest && pdn_config()->verbs == PDN_VERBS_ON;
 	int result;
 
-	if (largest && length <= pdn_verbs_longest(what->pd->context)) {
+	if (largest && length <= pdn_verbs_longest(what->context)) {
 		result = attach_part(what, region, largest_part(what, base, length), object);
 		if (!is_worth_a_part(result))
 			return result;
@@ -394,19 +390,18 @@ static int attach_pinned(const struct pdn_registration *what, pindown_region *re
 	}
 	result = attach_part(what, region, exact_part(what, base), object);
 	if (result == PINDOWN_OK && tried && what->length < length)
-		pdn_verbs_note_limit(what->pd->context, length - 1);
+		pdn_verbs_note_limit(what->context, length - 1);
 	return result;
 }
 
 #define MAX_LOST_RACES 100
 
 /* Get the region first: its place and length decide which part of it to register. */
-static int __attribute__((noinline))
-attach_carefully(const struct pdn_registration *what, bool largest, pindown_object **object)
+static int attach_carefully(const struct pdn_request *what, bool largest, pindown_object **object)
 {
 	for (unsigned lost = 0;; lost++) {
 		pindown_region *region;
-		int result = pindown_get((uintptr_t)what->addr, what->length, 0, &region);
+		int result = pindown_get(what->addr, what->length, 0, &region);
 		bool again;
 
 		if (result != PINDOWN_OK)
@@ -420,51 +415,45 @@ attach_carefully(const struct pdn_registration *what, bool largest, pindown_obje
 	}
 }
 
-static int attach(const struct pdn_registration *what, pindown_object **object)
+static int attach_by_address(const struct pdn_request *what, pindown_object **object)
 {
 	struct pindown_key key;
 	int result;
 
 	if (pdn_config()->verbs != PDN_VERBS_ON)
 		return attach_carefully(what, false, object);
-	if (what->iova != (uintptr_t)what->addr || pdn_verbs_any_limit())
+	if (what->iova != what->addr || pdn_verbs_any_limit())
 		return attach_carefully(what, true, object);
 	key = key_of(what, (struct part){0, 0});
-	result = pdn_verbs_attach((uintptr_t)what->addr, what->length, &key, what,
-				  what->pd->context, object);
+	result = attach_object(what, NULL, what->addr, what->length, &key, object);
 	if (PDN_UNLIKELY(is_worth_a_part(result)))
 		result = attach_carefully(what, false, object);
 	return result;
 }
 
-/*
- * The caller checks afterwards whether the object was revoked. The loads are acquires so that this
- * check comes after them. They pair with no store: these members were written before the object was
- * published.
- */
-static void fill(struct pdn_mr *mr, const struct pdn_registration *what, const struct ibv_mr *kept)
-{
-	const struct ibv_mr filled = {
-		.context = what->pd->context,
-		.pd = what->pd,
-		.addr = what->addr,
-		.length = what->length,
-		.handle = __atomic_load_n(&kept->handle, __ATOMIC_ACQUIRE),
-		.lkey = __atomic_load_n(&kept->lkey, __ATOMIC_ACQUIRE),
-		.rkey = __atomic_load_n(&kept->rkey, __ATOMIC_ACQUIRE),
-	};
+/* ---- registering ----------------------------------------------------------------------------- */
 
-	pdn_mr_fill(mr, &filled);
-	mr->verbs.type = PDN_MR_TYPE_DMABUF;
-	mr->verbs.access = what->access;
-	mr->iova = what->iova;
-	mr->copy = (uint16_t)what->copy;
+static bool is_for_dmabuf(const struct pdn_request *what)
+{
+	const int access = DMABUF_ACCESS | (is_exact(what) ? 0 : IBV_ACCESS_OPTIONAL_RANGE);
+
+	if (what->access & ~access)
+		return false;
+	if (pdn_maker_makes_umems(what->maker))
+		return what->context;
+	return what->pd && what->length && !((what->iova - what->addr) & PAGE_MASK) &&
+	       (!is_exact(what) || what->iova + (what->length - 1) >= what->iova);
 }
 
-static bool is_for_dmabuf(const struct pdn_registration *what)
+/* Of an exact one, the memory. */
+static bool find_memory(struct pdn_request *what)
 {
-	return !(what->access & ~(DMABUF_ACCESS | IBV_ACCESS_OPTIONAL_RANGE)) && what->length &&
-	       !((what->iova - (uintptr_t)what->addr) & PAGE_MASK) && what->pd;
+	const uint64_t begin = what->addr, end = begin + what->length;
+
+	if (pdn_request_is_by_dmabuf(what))
+		return pdn_export_find(what->fd, begin, what->length, &what->part);
+	what->part = (struct pdn_exported){.addr = begin, .memory = {.base = begin, .end = end}};
+	return end > begin;
 }
 
 /* `why`: the card's error, or a pindown_result. false: it is no GPU memory that can be cached. */
@@ -473,15 +462,19 @@ static bool is_left(int why)
 	return why > 0 || (why < PINDOWN_ERR_RANGE && why != PINDOWN_ERR_BUSY);
 }
 
-/* Of registrations that libibverbs makes, none ends with its memory. */
-void pdn_verbs_leave(const struct ibv_context *context, int why)
+/*
+ * A registration of GPU memory is left to libibverbs: none of those ends with its memory. Count it,
+ * and say so if it is the first.
+ */
+static void leave(const struct pdn_request *what, int why)
 {
+	const struct ibv_context *context = what->context;
 	static bool said, said_of_one;
 
-	if (!is_left(why))
+	if (is_exact(what) || !is_left(why))
 		return;
 	pdn_left_to_card();
-	if (why > 0 && why != NO_DESCRIPTOR && pdn_verbs_longest(context) != 0)
+	if (why > 0 && why != PDN_NO_DESCRIPTOR && pdn_verbs_longest(context) != 0)
 		pdn_log_once(&said_of_one, PDN_LOG_WARN,
 			     "%s has refused the dma-buf of a region of GPU memory (error %d): its "
 			     "registration is left to libibverbs, which needs nvidia-peermem; "
@@ -500,79 +493,107 @@ void pdn_verbs_leave(const struct ibv_context *context, int why)
 			     pindown_strerror(why));
 }
 
-static struct ibv_mr *leave_to_libibverbs(struct pdn_mr *mr, int error)
+/*
+ * false: it was revoked meanwhile, as its memory is being freed, and the card may reuse the keys.
+ * The loads are acquires so that the check comes after them. They pair with no store: these members
+ * were written before the object was published.
+ */
+static bool fill(struct pdn_mr *mr, pindown_object *object, const struct pdn_request *what)
 {
+	const struct pdn_mr *kept = pindown_object_data(object);
+	struct ibv_mr filled = {
+		.context = what->context,
+		.pd = what->pd,
+		.addr = (void *)(uintptr_t)what->addr, /* libibverbs, too, has an offset there */
+		.length = what->length,
+	};
+
+	pdn_mr_set_object(mr, object);
+	if (PDN_UNLIKELY(!kept) || (is_exact(what) && !is_as_asked(kept, what)))
+		return false;
+	filled.handle = __atomic_load_n(&kept->verbs.mr.handle, __ATOMIC_ACQUIRE);
+	filled.lkey = __atomic_load_n(&kept->verbs.mr.lkey, __ATOMIC_ACQUIRE);
+	filled.rkey = __atomic_load_n(&kept->verbs.mr.rkey, __ATOMIC_ACQUIRE);
+	pdn_mr_fill(mr, &filled);
+	mr->verbs.type = PDN_MR_TYPE_DMABUF;
+	mr->verbs.access = what->access;
+	mr->copy = (uint16_t)what->copy;
+	mr->by_dmabuf = is_exact(what);
+	if (pdn_maker_makes_umems(what->maker))
+		mr->umem = (struct pdn_mlx5_umem){.umem = {filled.lkey},
+						  .context = what->context,
+						  .handle = filled.handle,
+						  .addr = filled.addr,
+						  .size = what->length};
+	else
+		mr->iova = what->iova;
+	return pindown_object_data(object) == kept;
+}
+
+static void *attach(struct pdn_mr *mr, const struct pdn_request *what)
+{
+	pindown_object *object;
+	int result =
+		is_exact(what) ? attach_exact(what, &object) : attach_by_address(what, &object);
+
+	if (PDN_UNLIKELY(result != PINDOWN_OK)) {
+		leave(what, result);
+	} else if (PDN_UNLIKELY(!fill(mr, object, what))) {
+		pindown_detach(object);
+	} else {
+		pdn_mr_set_by(mr, (uintptr_t)what->caller);
+		return pdn_maker_makes_umems(what->maker) ? (void *)&mr->umem.umem : &mr->verbs.mr;
+	}
 	pdn_mr_free(mr);
-	errno = error;
 	return NULL;
 }
 
-/* Revoked: its memory is being freed, and the card may reuse the keys. */
-bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what)
+void *pdn_verbs_register(struct pdn_request *what)
 {
-	const struct pdn_mr *kept = pindown_object_data(mr->object);
-
-	if (PDN_UNLIKELY(!kept))
-		return false;
-	fill(mr, what, &kept->verbs.mr);
-	return pindown_object_data(mr->object) == kept;
-}
-
-struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what)
-{
-	pindown_object *object;
+	int saved = errno;
+	void *made = NULL;
 	struct pdn_mr *mr;
-	int saved = errno, result;
 
 	if (!is_for_dmabuf(what))
 		return NULL;
-	if (pdn_verbs_longest(what->pd->context) == 0) {
-		pdn_verbs_leave(what->pd->context, EOPNOTSUPP);
+	if (what->pd)
+		what->context = what->pd->context;
+	if (pdn_verbs_longest(what->context) == 0) {
+		leave(what, EOPNOTSUPP);
 		return NULL;
 	}
+	if (is_exact(what) && !find_memory(what))
+		return NULL;
 	mr = pdn_mr_new(PDN_MR_GIVEN);
-	if (!mr) {
-		errno = saved;
-		return NULL;
-	}
-	result = attach(what, &object);
-	if (PDN_UNLIKELY(result != PINDOWN_OK)) {
-		pdn_verbs_leave(what->pd->context, result);
-		return leave_to_libibverbs(mr, saved);
-	}
-	pdn_mr_set_object(mr, object);
-	if (PDN_UNLIKELY(!pdn_verbs_fill(mr, what))) {
-		pindown_detach(object);
-		return leave_to_libibverbs(mr, saved);
-	}
-	pdn_mr_set_by(mr, (uintptr_t)what->caller);
+	if (mr)
+		made = attach(mr, what);
 	errno = saved;
-	return &mr->verbs.mr;
+	return made;
 }
 
 /* ---- deregistering --------------------------------------------------------------------------- */
 
-int pdn_verbs_deregister(struct pdn_mr *mr)
+int pdn_verbs_deregister(struct pdn_mr *mr, enum pdn_maker maker)
 {
 	static bool told;
-	uint16_t given = PDN_MR_GIVEN;
 	pindown_object *object;
 	int error = 0;
 
-	/*
-	 * Of several calls for the same ibv_mr only the first continues. Acquire pairs with the
-	 * release below, where the program keeps its ibv_mr after an error: another of its threads
-	 * may retry.
-	 */
-	if (PDN_UNLIKELY(!__atomic_compare_exchange_n(&mr->state, &given, PDN_MR_FREE, false,
-						      __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))) {
-		pdn_log_once(&told, PDN_LOG_ERROR,
-			     "ibv_dereg_mr: %p is not a memory region; ignored", (void *)mr);
+	/* Of several calls for the same one only the first continues. */
+	if (PDN_UNLIKELY(!pdn_mr_take(mr, PDN_MR_GIVEN))) {
+		pdn_log_once(&told, PDN_LOG_ERROR, "%s: %p is not a memory region; ignored",
+			     pdn_maker_makes_umems(maker) ? "mlx5dv_devx_umem_dereg"
+							  : "ibv_dereg_mr",
+			     (void *)mr);
 		return EINVAL;
 	}
 	if (PDN_UNLIKELY(mr->real) && !pdn_mr_is_gone(mr))
-		error = pdn_verbs_deregister_real(mr->copy, mr->real);
+		error = pdn_verbs_deregister_made(mr->copy, maker, mr->real);
 	if (PDN_UNLIKELY(error)) {
+		/*
+		 * Release pairs with the acquire in pdn_mr_take(): the program keeps its ibv_mr,
+		 * and another of its threads may retry.
+		 */
 		__atomic_store_n(&mr->state, PDN_MR_GIVEN, __ATOMIC_RELEASE);
 		return error;
 	}
@@ -626,10 +647,9 @@ static bool is_kept_on(struct pdn_mr *mr, const struct ibv_context *context)
 static void end_registrations_on(struct ibv_context *context, bool lives_on)
 {
 	struct ibv_pd *last = NULL;
+	struct pdn_mr *mr;
 
-	for (uint32_t n = 1; pdn_mr_at(n); n++) {
-		struct pdn_mr *mr = pdn_mr_at(n);
-
+	for (PDN_EACH_MR(mr)) {
 		if (!is_kept_on(mr, context) || mr->verbs.mr.pd == last)
 			continue;
 		last = mr->verbs.mr.pd;
@@ -645,9 +665,10 @@ void pdn_verbs_end_device(struct ibv_context *context)
 static unsigned kept_on(const struct ibv_context *context)
 {
 	unsigned count = 0;
+	struct pdn_mr *mr;
 
-	for (uint32_t n = 1; pdn_mr_at(n); n++)
-		count += is_kept_on(pdn_mr_at(n), context);
+	for (PDN_EACH_MR(mr))
+		count += is_kept_on(mr, context);
 	return count;
 }
 
@@ -662,13 +683,12 @@ bool pdn_verbs_evict_idle(struct ibv_context *context)
 
 void pdn_verbs_device_ended(struct ibv_context *context)
 {
-	for (uint32_t n = 1; pdn_mr_at(n); n++) {
-		struct pdn_mr *mr = pdn_mr_at(n);
+	struct pdn_mr *mr;
 
-		/* Release pairs with the acquire in pdn_mr_is_gone(). */
+	/* Release pairs with the acquire in pdn_mr_is_gone(). */
+	for (PDN_EACH_MR(mr))
 		if (is_of(mr, context))
 			__atomic_store_n(&mr->gone, 1, __ATOMIC_RELEASE);
-	}
 	pdn_umem_unstick(context);
 	pdn_verbs_forget_limits(context);
 }

@@ -18,7 +18,7 @@ struct pdn_copy pdn_copies[PDN_COPIES];
 
 static struct pdn_library *library_of(struct pdn_copy *copy, enum pdn_verb verb)
 {
-	return pdn_verb_is_of_mlx5(verb) ? &copy->mlx5 : &copy->verbs;
+	return &copy->library[pdn_verb_is_of_mlx5(verb)];
 }
 
 static const char *mark_of(enum pdn_verb verb)
@@ -55,8 +55,8 @@ void pdn_verbs_unloading(void)
 	for (EACH(copy)) {
 		if (!__atomic_load_n(&copy->is_used, __ATOMIC_RELAXED))
 			continue;
-		pdn_library_hold(&copy->verbs);
-		pdn_library_hold(&copy->mlx5);
+		pdn_library_hold(&copy->library[0]);
+		pdn_library_hold(&copy->library[1]);
 	}
 }
 
@@ -76,14 +76,14 @@ void pdn_verbs_unloaded(void)
 	struct pdn_copy *copy;
 
 	for (EACH(copy)) {
-		forget_if_gone(copy, &copy->verbs);
-		forget_if_gone(copy, &copy->mlx5);
+		forget_if_gone(copy, &copy->library[0]);
+		forget_if_gone(copy, &copy->library[1]);
 	}
 }
 
 /* ---- which of them --------------------------------------------------------------------------- */
 
-PDN_RARE struct pdn_copy *pdn_copy_with(enum pdn_verb verb, const void *function)
+struct pdn_copy *pdn_copy_with(enum pdn_verb verb, const void *function)
 {
 	struct pdn_copy *copy;
 
@@ -96,37 +96,32 @@ PDN_RARE struct pdn_copy *pdn_copy_with(enum pdn_verb verb, const void *function
 /* It becomes one if its library defines the mark, and there are not too many yet. */
 static struct pdn_copy *copy_with_verbs(const void *function)
 {
-	struct pdn_copy *copy = pdn_copy_with(PDN_VERB_ibv_reg_mr, function);
+	struct pdn_copy *copy;
 
-	if (copy)
-		return copy;
 	for (EACH(copy))
-		if (!pdn_library_known(&copy->verbs) &&
-		    pdn_library_is(&copy->verbs, MARK_VERBS, function))
+		if (!pdn_library_known(&copy->library[0]) &&
+		    pdn_library_is(&copy->library[0], MARK_VERBS, function))
 			return copy;
 	return NULL;
 }
 
-/* libmlx5's regions end by the ibv_dereg_mr of the libibverbs that it belongs to. */
-static struct pdn_copy *copy_with_mlx5(const void *function)
+static struct pdn_copy *copy_to_serve(enum pdn_verb verb, const void *function)
 {
-	struct pdn_copy *copy = pdn_copy_with(PDN_VERB_mlx5dv_reg_dmabuf_mr, function);
+	struct pdn_copy *copy = pdn_copy_with(verb, function);
 	void *behind, *dereg;
 
 	if (copy)
 		return copy;
+	if (!pdn_verb_is_of_mlx5(verb))
+		return copy_with_verbs(function);
+	/* libmlx5's regions end by the ibv_dereg_mr of the libibverbs that it belongs to. */
 	dereg = pdn_definition_for(function, "ibv_dereg_mr", MARK_VERBS, &behind);
-	copy = dereg ? copy_with_verbs(behind ? behind : dereg) : NULL;
-	return copy && pdn_library_is(&copy->mlx5, MARK_MLX5, function) ? copy : NULL;
-}
-
-static struct pdn_copy *copy_to_serve(enum pdn_verb verb, const void *function)
-{
-	return pdn_verb_is_of_mlx5(verb) ? copy_with_mlx5(function) : copy_with_verbs(function);
+	copy = dereg ? copy_to_serve(PDN_VERB_ibv_dereg_mr, behind ? behind : dereg) : NULL;
+	return copy && pdn_library_is(library_of(copy, verb), MARK_MLX5, function) ? copy : NULL;
 }
 
 /* Where an interposer is before the copy's, pdn_copy_function() finds it again. */
-PDN_RARE void *pdn_copy_find(enum pdn_verb verb, const void *caller)
+void *pdn_copy_find(enum pdn_verb verb, const void *caller)
 {
 	void *behind,
 		*function = pdn_definition_for(caller, symbol_of(verb), mark_of(verb), &behind);
@@ -169,7 +164,7 @@ static void *interposer_of(const struct pdn_library *library, enum pdn_verb verb
 	return first != marked && pdn_library_has(library, marked) ? first : NULL;
 }
 
-PDN_RARE void *pdn_copy_function(struct pdn_copy *copy, enum pdn_verb verb)
+void *pdn_copy_function(struct pdn_copy *copy, enum pdn_verb verb)
 {
 	struct pdn_library *library = library_of(copy, verb);
 	void *real;

@@ -20,7 +20,7 @@
 enum pdn_road { PDN_LINKED, PDN_LOOKED_UP, PDN_ROADS };
 
 extern struct pdn_copy {
-	struct pdn_library verbs, mlx5;
+	struct pdn_library library[2]; /* libibverbs and its libmlx5 */
 	bool is_used;
 	void *reals[PDN_ROADS][PDN_VERBS]; /* loaded relaxed: hook/cuda/find.c */
 } pdn_copies[PDN_COPIES];

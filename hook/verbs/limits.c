@@ -11,92 +11,80 @@
 
 #define LIMITS 64
 
-/*
- * Written under PDN_LOCK_LIMITS, and read without it: a context is stored last and cleared first,
- * with release, which pairs with the acquire in pdn_verbs_longest(): a reader that sees a context
- * sees its limit, and one that sees the count sees the entry. No call uses a context that is
- * closed, so none can find it here.
- */
+/* Under PDN_LOCK_LIMITS. */
 static struct limit {
-	struct ibv_context *context;
+	const struct ibv_context *context;
 	uint64_t longest; /* regions above this are registered in part; 0: none is */
 	uint64_t refused; /* buffer id of the memory that it refused last, 0: none */
 } limits[LIMITS];
-uint32_t pdn_verbs_limits_used; /* entries that were ever in use */
 
-uint64_t pdn_verbs_longest(const struct ibv_context *context)
+static bool is_any; /* was there ever one? */
+
+bool pdn_verbs_any_limit(void)
 {
-	uint32_t used = __atomic_load_n(&pdn_verbs_limits_used, __ATOMIC_ACQUIRE);
-
-	for (uint32_t i = 0; PDN_UNLIKELY(i < used); i++)
-		if (__atomic_load_n(&limits[i].context, __ATOMIC_ACQUIRE) == context)
-			return __atomic_load_n(&limits[i].longest, __ATOMIC_RELAXED);
-	return UINT64_MAX;
+	/* Relaxed: a call that sees an older value meets the limit itself, as the first one did. */
+	return __atomic_load_n(&is_any, __ATOMIC_RELAXED);
 }
 
 /*
- * Lock held. The entry of a context, or the first free one. NULL: the table is full, and the card
- * is asked again each time.
+ * Lock held. The limit of a context; NULL: it has none. With NULL for the context, a free one; then
+ * NULL: the table is full, and the card is asked again each time.
  */
 static struct limit *limit_of(const struct ibv_context *context)
 {
-	struct limit *free = NULL;
-
-	for (unsigned i = 0; i < LIMITS; i++) {
+	for (unsigned i = 0; i < LIMITS; i++)
 		if (limits[i].context == context)
 			return &limits[i];
-		if (!free && !limits[i].context)
-			free = &limits[i];
-	}
-	return free;
+	return NULL;
 }
 
-/* Lock held. */
-static void set_longest(struct limit *limit, struct ibv_context *context, uint64_t longest)
+uint64_t pdn_verbs_longest(const struct ibv_context *context)
 {
-	__atomic_store_n(&limit->longest, longest, __ATOMIC_RELAXED);
-	__atomic_store_n(&limit->context, context, __ATOMIC_RELEASE);
-	if (pdn_verbs_limits_used <= limit - limits)
-		__atomic_store_n(&pdn_verbs_limits_used, limit - limits + 1, __ATOMIC_RELEASE);
-}
+	const struct limit *limit;
+	uint64_t longest;
 
-/* Lock held. The same entry, with no limit if it is new. */
-static struct limit *entry_of(struct ibv_context *context)
-{
-	struct limit *limit = limit_of(context);
-
-	if (limit && limit->context != context) {
-		limit->refused = 0;
-		set_longest(limit, context, UINT64_MAX);
-	}
-	return limit;
-}
-
-void pdn_verbs_note_limit(struct ibv_context *context, uint64_t longest)
-{
-	struct limit *limit;
-
+	if (!pdn_verbs_any_limit())
+		return UINT64_MAX;
 	pdn_lock_one(PDN_LOCK_LIMITS);
-	limit = entry_of(context);
-	if (limit && longest < limit->longest)
-		set_longest(limit, context, longest);
+	limit = limit_of(context);
+	longest = limit ? limit->longest : UINT64_MAX;
 	pdn_unlock_one(PDN_LOCK_LIMITS);
+	return longest;
 }
 
-void pdn_verbs_note_refused(struct ibv_context *context, uint64_t buffer_id)
+/* The card has refused a region: by its length, or if that is UINT64_MAX for good. */
+static void note(const struct ibv_context *context, uint64_t longest, uint64_t buffer_id)
 {
 	struct limit *limit;
 
 	pdn_lock_one(PDN_LOCK_LIMITS);
-	limit = entry_of(context);
-	if (limit && limit->refused && limit->refused != buffer_id)
-		set_longest(limit, context, 0);
-	else if (limit)
+	limit = limit_of(context);
+	if (!limit) {
+		limit = limit_of(NULL);
+		if (limit)
+			*limit = (struct limit){.context = context, .longest = UINT64_MAX};
+		__atomic_store_n(&is_any, true, __ATOMIC_RELAXED);
+	}
+	if (limit && buffer_id && limit->refused && limit->refused != buffer_id)
+		longest = 0;
+	if (limit && longest < limit->longest)
+		limit->longest = longest;
+	if (limit && buffer_id)
 		limit->refused = buffer_id;
 	pdn_unlock_one(PDN_LOCK_LIMITS);
 }
 
-void pdn_verbs_note_taken(struct ibv_context *context)
+void pdn_verbs_note_limit(const struct ibv_context *context, uint64_t longest)
+{
+	note(context, longest, 0);
+}
+
+void pdn_verbs_note_refused(const struct ibv_context *context, uint64_t buffer_id)
+{
+	note(context, UINT64_MAX, buffer_id);
+}
+
+void pdn_verbs_note_taken(const struct ibv_context *context)
 {
 	struct limit *limit;
 
@@ -109,9 +97,11 @@ void pdn_verbs_note_taken(struct ibv_context *context)
 
 void pdn_verbs_forget_limits(const struct ibv_context *context)
 {
+	struct limit *limit;
+
 	pdn_lock_one(PDN_LOCK_LIMITS);
-	for (unsigned i = 0; i < LIMITS; i++)
-		if (limits[i].context == context)
-			__atomic_store_n(&limits[i].context, NULL, __ATOMIC_RELEASE);
+	limit = limit_of(context);
+	if (limit)
+		limit->context = NULL;
 	pdn_unlock_one(PDN_LOCK_LIMITS);
 }

@@ -161,7 +161,7 @@ struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 		return NULL;
 	}
 	pdn_mr_set_object(mr, NULL);
-	mr->by_dmabuf = mr->is_exact = false;
+	mr->by_dmabuf = false;
 	/*
 	 * Release of the state pairs with the acquire in is_of(), which then sees `real` as NULL.
 	 */
@@ -171,8 +171,25 @@ struct pdn_mr *pdn_mr_new(enum pdn_mr_state state)
 	return mr;
 }
 
+bool pdn_mr_take(struct pdn_mr *mr, uint16_t state)
+{
+	/*
+	 * Acquire pairs with the store in pdn_umem_stick(), or for PDN_MR_GIVEN with the releases
+	 * in pdn_mr_new(), and in pdn_verbs_deregister() behind an error.
+	 */
+	return __atomic_compare_exchange_n(&mr->state, &state, PDN_MR_FREE, false, __ATOMIC_ACQUIRE,
+					   __ATOMIC_ACQUIRE);
+}
+
+/* Members that a provider reads are zero in the next use of the record. */
 void pdn_mr_free(struct pdn_mr *mr)
 {
+	/*
+	 * Relaxed: is_as_asked() may read them of a record that is used again; its caller then
+	 * finds the object revoked.
+	 */
+	for (unsigned i = 0; i < sizeof(mr->words) / sizeof(mr->words[0]); i++)
+		__atomic_store_n(&mr->words[i], 0, __ATOMIC_RELAXED);
 	/* Relaxed: pairs with nothing; push() publishes the rest. */
 	__atomic_store_n(&mr->state, PDN_MR_FREE, __ATOMIC_RELAXED);
 	push(my_list(), mr);

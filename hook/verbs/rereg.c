@@ -14,23 +14,23 @@
 #include "hook/hook.h"
 #include "hook/verbs/verbs.h"
 
-static bool moves(const struct pdn_change *change)
+static bool moves(const struct pdn_request *change)
 {
 	return change->flags & IBV_REREG_MR_CHANGE_TRANSLATION;
 }
 
 /* Does libibverbs refuse this before it asks the kernel? */
-static bool is_nonsense(const struct pdn_change *change)
+static bool is_nonsense(const struct pdn_request *change)
 {
 	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
 			IBV_REREG_MR_CHANGE_ACCESS;
 
-	return change->flags & ~all || (moves(change) && (!change->length || !change->addr)) ||
+	return (int)change->flags & ~all || (moves(change) && (!change->length || !change->addr)) ||
 	       (change->access && !(change->flags & IBV_REREG_MR_CHANGE_ACCESS));
 }
 
 /* Does the kernel refuse it? It looks for the domain among those of the region's context. */
-static bool is_refused(const struct ibv_mr *mr, const struct pdn_change *change)
+static bool is_refused(const struct ibv_mr *mr, const struct pdn_request *change)
 {
 	return !change->flags || (change->flags & IBV_REREG_MR_CHANGE_PD &&
 				  (!change->pd || change->pd->context != mr->context));
@@ -39,45 +39,43 @@ static bool is_refused(const struct ibv_mr *mr, const struct pdn_change *change)
 /* ---- an ibv_mr that we made ------------------------------------------------------------------ */
 
 /* A change of the address makes address and iova the same, as it does in the kernel. */
-static struct pdn_registration changed(const struct pdn_mr *given, const struct pdn_change *change)
+static struct pdn_request changed(const struct pdn_mr *given, const struct pdn_request *change)
 {
-	struct pdn_registration what = {.pd = given->verbs.mr.pd,
-					.addr = given->verbs.mr.addr,
-					.length = given->verbs.mr.length,
-					.iova = given->iova,
-					.access = given->verbs.access,
-					.caller = change->caller,
-					.copy = given->copy};
+	const struct ibv_mr *mr = &given->verbs.mr;
+	struct pdn_request what = {.pd = mr->pd,
+				   .addr = (uintptr_t)mr->addr,
+				   .length = mr->length,
+				   .iova = given->iova,
+				   .access = given->verbs.access,
+				   .caller = change->caller,
+				   .copy = given->copy};
 
 	if (change->flags & IBV_REREG_MR_CHANGE_PD)
 		what.pd = change->pd;
 	if (change->flags & IBV_REREG_MR_CHANGE_ACCESS)
 		what.access = change->access;
 	if (moves(change)) {
-		what.addr = change->addr;
+		what.addr = what.iova = change->addr;
 		what.length = change->length;
-		what.iova = (uintptr_t)change->addr;
 	}
 	return what;
 }
 
 /* By libibverbs' linked functions: the program asked for a change, and looked up none of these. */
-static struct ibv_mr *register_real(const struct pdn_registration *what)
+static struct ibv_mr *register_real(struct pdn_request *what)
 {
-	pdn_ibv_reg_mr_function *plain = PDN_VERB_REAL(what->copy, ibv_reg_mr);
-	pdn_ibv_reg_mr_iova2_function *with_iova = PDN_VERB_REAL(what->copy, ibv_reg_mr_iova2);
+	void *real = pdn_verb_real(what->copy, PDN_VERB_ibv_reg_mr);
 
-	if (what->iova == (uintptr_t)what->addr && plain)
-		return plain(what->pd, what->addr, what->length, what->access);
-	if (with_iova)
-		return with_iova(what->pd, what->addr, what->length, what->iova,
-				 (unsigned)what->access);
-	errno = ENOSYS;
-	return NULL;
+	what->verb = PDN_VERB_ibv_reg_mr;
+	if (!real || what->iova != what->addr) {
+		what->verb = PDN_VERB_ibv_reg_mr_iova2;
+		real = pdn_verb_real(what->copy, what->verb);
+	}
+	return pdn_verbs_call(real, what);
 }
 
 /* An ibv_mr that we make, for a cached registration or for one of libibverbs'. */
-static struct pdn_mr *register_any(const struct pdn_registration *what)
+static struct pdn_mr *register_any(struct pdn_request *what)
 {
 	struct ibv_mr *mr = pdn_verbs_register(what);
 	struct pdn_mr *made;
@@ -91,7 +89,7 @@ static struct pdn_mr *register_any(const struct pdn_registration *what)
 	made = pdn_mr_new(PDN_MR_GIVEN);
 	if (!made) {
 		error = errno;
-		pdn_verbs_deregister_real(what->copy, mr);
+		pdn_verbs_deregister_made(what->copy, PDN_MR_BY_ADDRESS, mr);
 		errno = error;
 		return NULL;
 	}
@@ -109,10 +107,12 @@ static struct pdn_mr *register_any(const struct pdn_registration *what)
 static int replace(struct pdn_mr *given, struct pdn_mr *with, const void *caller)
 {
 	pindown_object *object = given->object;
-	int error = given->real ? pdn_verbs_deregister_real(given->copy, given->real) : 0;
+	int error = given->real
+			    ? pdn_verbs_deregister_made(given->copy, PDN_MR_BY_ADDRESS, given->real)
+			    : 0;
 
 	if (error) {
-		pdn_verbs_deregister(with);
+		pdn_verbs_deregister(with, PDN_MR_BY_ADDRESS);
 		errno = error;
 		return IBV_REREG_MR_ERR_CMD;
 	}
@@ -130,9 +130,9 @@ static int replace(struct pdn_mr *given, struct pdn_mr *with, const void *caller
 	return 0;
 }
 
-static int rereg_given(struct pdn_mr *given, const struct pdn_change *change)
+static int rereg_given(struct pdn_mr *given, const struct pdn_request *change)
 {
-	struct pdn_registration what = changed(given, change);
+	struct pdn_request what = changed(given, change);
 	struct pdn_mr *with;
 
 	if (given->by_dmabuf || is_nonsense(change)) {
@@ -149,31 +149,34 @@ static int rereg_given(struct pdn_mr *given, const struct pdn_change *change)
 
 /* ---- an ibv_mr of libibverbs' ---------------------------------------------------------------- */
 
-static int call_real(struct ibv_mr *mr, const struct pdn_change *change)
+static int call_real(struct ibv_mr *mr, const struct pdn_request *change,
+		     pdn_ibv_rereg_mr_function *real)
 {
-	return change->real(mr, change->flags, change->pd, change->addr, change->length,
-			    change->access);
+	return real(mr, (int)change->flags, change->pd, (void *)(uintptr_t)change->addr,
+		    change->length, change->access);
 }
 
 /* Our idle registrations are given up if the card has no room for the change. */
-static int rereg_real(struct ibv_mr *mr, const struct pdn_change *change)
+static int rereg_real(struct ibv_mr *mr, const struct pdn_request *change,
+		      pdn_ibv_rereg_mr_function *real)
 {
 	int result, saved = errno;
 
-	if (!change->real) {
+	if (!real) {
 		errno = ENOSYS;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
-	result = call_real(mr, change);
+	result = call_real(mr, change, real);
 	if (result && errno == ENOMEM && pdn_verbs_evict_idle(mr->context)) {
 		errno = saved;
-		result = call_real(mr, change);
+		result = call_real(mr, change, real);
 	}
 	return result;
 }
 
-int pdn_verbs_rereg(struct ibv_mr *mr, const struct pdn_change *change)
+int pdn_verbs_rereg(struct ibv_mr *mr, const struct pdn_request *change,
+		    pdn_ibv_rereg_mr_function *real)
 {
 	return pdn_mr_is_ours(mr) ? rereg_given((struct pdn_mr *)mr, change)
-				  : rereg_real(mr, change);
+				  : rereg_real(mr, change, real);
 }

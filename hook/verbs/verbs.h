@@ -7,8 +7,8 @@
  *	copies.c	the real functions, where a process has several libibverbs
  *	mr.c		the ibv_mr that a program is given for GPU memory
  *	cache.c		the network card's registrations behind them, kept in the cache
- *	dmabuf.c	the same for dma-bufs that the program has exported itself
- *	umem.c		umems: what libmlx5 calls a registration of memory for DEVX
+ *	dmabuf.c	how these are made, from dma-bufs
+ *	umem.c		umems, libmlx5's registrations of memory for DEVX, that the card still needs
  *	rereg.c		ibv_rereg_mr
  *	limits.c	the limits of network cards
  *
@@ -67,22 +67,52 @@ void *pdn_verb_hand_out(enum pdn_verb verb, void *found);
 
 /* The function that a program linked with this copy would call; NULL: there is none. */
 void *pdn_verb_real(unsigned copy, enum pdn_verb verb);
-#define PDN_VERB_REAL(copy, symbol) \
-	((pdn_##symbol##_function *)pdn_verb_real(copy, PDN_VERB_##symbol))
 /* We have made a registration with it, so it is not unloaded any more. */
 void pdn_verbs_use(unsigned copy);
 
-/* ---- one registration (wrap.c) -------------------------------------------------------------- */
+/* ---- one request (wrap.c) -------------------------------------------------------------------- */
 
-struct pdn_registration {
-	struct ibv_pd *pd;
-	void *addr;
-	size_t length;
-	uint64_t iova;
-	int access;
-	const void *caller; /* of the verb, for the trace; NULL: unknown */
-	unsigned copy;	    /* whose protection domain it is */
+/* What is registered, and from what the card's registration is made. */
+enum pdn_maker {
+	PDN_MR_BY_ADDRESS, /* part of a region: all ibv_mr of it share the card's registration */
+	PDN_MR_BY_DMABUF,
+	PDN_MR_BY_MLX5DV,
+	PDN_UMEM_BY_DMABUF,
+	PDN_UMEM_BY_ADDRESS,
 };
+
+static inline bool pdn_maker_makes_umems(enum pdn_maker maker)
+{
+	return maker >= PDN_UMEM_BY_DMABUF;
+}
+
+/* What a call asks for that registers memory, whichever call it is. */
+struct pdn_request {
+	enum pdn_verb verb;
+	enum pdn_maker maker;
+	struct ibv_context *context; /* of an ibv_mr: from pdn_verbs_register() on */
+	struct ibv_pd *pd;	     /* NULL: a umem */
+	uint64_t addr;		     /* by a dma-buf: the offset in it */
+	size_t length;
+	uint64_t iova; /* of a umem: 0 */
+	int fd, access;
+	uint64_t flags;		  /* of mlx5dv_reg_dmabuf_mr(); of a umem: its page sizes */
+	void *argument;		  /* the program's structure with all of that, or NULL */
+	bool is_left;		  /* it asks for more than we know: it is left to the library */
+	unsigned copy;		  /* whose context it is */
+	const void *caller;	  /* of the verb, for the trace; NULL: unknown */
+	struct pdn_exported part; /* for the cache: the memory */
+};
+
+static inline bool pdn_request_is_by_dmabuf(const struct pdn_request *what)
+{
+	return what->maker != PDN_MR_BY_ADDRESS && what->maker != PDN_UMEM_BY_ADDRESS;
+}
+
+/* Calls this function of a library, which is of what->verb; NULL: there is none (ENOSYS). */
+void *pdn_verbs_call(void *function, const struct pdn_request *what);
+/* The same of ibv_dereg_mr() or mlx5dv_devx_umem_dereg(); the answer of the call. */
+int pdn_verbs_call_end(void *function, enum pdn_maker maker, void *made);
 
 /* ---- the ibv_mr that we make (mr.c) --------------------------------------------------------- */
 
@@ -91,14 +121,6 @@ enum pdn_mr_state {
 	PDN_MR_GIVEN,  /* the program has it */
 	PDN_MR_CACHED, /* it stands for a registration that the cache keeps */
 	PDN_MR_STUCK,  /* for a umem that the card still needs: deregistered later */
-};
-
-/* Which call makes a registration. */
-enum pdn_maker {
-	PDN_BY_IBV, /* ibv_reg_dmabuf_mr() */
-	PDN_BY_MLX5DV,
-	PDN_UMEM_BY_ADDRESS,
-	PDN_UMEM_BY_DMABUF,
 };
 
 /*
@@ -110,15 +132,12 @@ struct pdn_mr {
 	struct pdn_verbs_mr verbs;
 	union {
 		struct {
-			union {
-				uint64_t providers[4];
-				struct {		/* CACHED: */
-					uint64_t maker; /* enum pdn_maker */
-					uint64_t flags; /* of struct pdn_exact */
-				};
-			};
-			uint64_t iova; /* GIVEN: where RDMA finds addr */
+			uint64_t maker; /* CACHED: enum pdn_maker; GIVEN: 0, as providers read it */
+			uint64_t flags; /* CACHED: of struct pdn_request; GIVEN: 0 */
+			uint64_t providers[2];
+			uint64_t iova; /* where RDMA finds addr */
 		};
+		uint64_t words[5];	   /* of all that is in this union; zero in a new one */
 		struct pdn_mlx5_umem umem; /* GIVEN: &umem.umem is what the program gets */
 	};
 	/*
@@ -134,12 +153,13 @@ struct pdn_mr {
 	uint8_t gone;	   /* its device was closed: `real` no longer exists */
 	uint8_t was_named; /* GIVEN: memory of it has ended, and it was named */
 	bool by_dmabuf;	   /* GIVEN: by ibv_reg_dmabuf_mr, which libibverbs' ibv_rereg_mr refuses */
-	bool is_exact; /* CACHED: it has the range that it covers; for a GIVEN one it is its own */
 } __attribute__((aligned(64)));
 
 /* NULL: no memory, and errno says so. */
 struct pdn_mr *pdn_mr_new(enum pdn_mr_state state);
 void pdn_mr_free(struct pdn_mr *mr);
+/* Of several threads that try at the same time, one takes the record, and frees it. */
+bool pdn_mr_take(struct pdn_mr *mr, uint16_t state);
 
 /*
  * Where they lie. In one cache line, so that a child which is forked in the middle of a change sees
@@ -221,92 +241,12 @@ static inline __attribute__((always_inline)) void pdn_mr_fill(struct pdn_mr *mr,
 
 /* For walking all that were ever used; NULL: there is none with this number. */
 struct pdn_mr *pdn_mr_at(uint32_t number);
+#define PDN_EACH_MR(mr)                 \
+	uint32_t n_ = 1;                \
+	((mr) = pdn_mr_at(n_)) != NULL; \
+	n_++
 
-/* ---- the limits of network cards (limits.c) -------------------------------------------------- */
-
-extern uint32_t pdn_verbs_limits_used;
-
-/* Is there any card with a limit? One load. */
-static inline bool pdn_verbs_any_limit(void)
-{
-	/* Relaxed: a call that sees an older count meets the limit itself, as the first one did. */
-	return __atomic_load_n(&pdn_verbs_limits_used, __ATOMIC_RELAXED) != 0;
-}
-
-/* How long a region of a dma-buf may be. UINT64_MAX: no limit is known; 0: none can be made. */
-uint64_t pdn_verbs_longest(const struct ibv_context *context);
-void pdn_verbs_note_limit(struct ibv_context *context, uint64_t longest);
-/*
- * The card has refused the dma-buf of this memory for good. If it has refused other memory before,
- * and taken none since, it takes no dma-bufs at all.
- */
-void pdn_verbs_note_refused(struct ibv_context *context, uint64_t buffer_id);
-void pdn_verbs_note_taken(struct ibv_context *context);
-void pdn_verbs_forget_limits(const struct ibv_context *context);
-
-/* ---- cached registrations (cache.c) --------------------------------------------------------- */
-
-/*
- * A registration of GPU memory, from the cache or new, as an ibv_mr for the program. NULL:
- * libibverbs must register this, and nothing has changed. Keeps errno.
- */
-struct ibv_mr *pdn_verbs_register(const struct pdn_registration *what);
-
-/*
- * The same by a dma-buf that the program has exported (dmabuf.c), or as a umem (umem.c). These
- * cover exactly the bytes that the program named.
- */
-struct pdn_exact {
-	enum pdn_maker maker;
-	unsigned copy; /* whose context it is */
-	struct ibv_context *context;
-	struct ibv_pd *pd; /* NULL: a umem */
-	uint64_t offset;
-	size_t length;
-	uint64_t iova; /* of a umem: 0 */
-	int fd, access;
-	const void *caller;	  /* of the verb, for the trace; NULL: unknown */
-	uint64_t flags;		  /* of mlx5dv_reg_dmabuf_mr(); of a umem: its page sizes */
-	struct pdn_exported part; /* out: the memory */
-};
-struct ibv_mr *pdn_verbs_register_dmabuf(struct pdn_exact *exact);
-struct mlx5dv_devx_umem *pdn_verbs_register_umem(struct pdn_exact *exact);
-
-/* Shared by cache.c, dmabuf.c and umem.c. */
-#define PDN_KEY_EXACT 32u /* in word[0] of a key, beside the access: the key is of dmabuf.c */
-uint64_t pdn_verbs_key_access(int access);
-bool pdn_verbs_may_cache(int access);
-bool pdn_verbs_refuses_mapping(int error); /* would the other mapping do? */
-void *pdn_verbs_make_exact(pindown_region *region, const struct pdn_exact *exact, int *error);
-/* The cached registration covers just this, and was made in this way. Acquires: see fill(). */
-bool pdn_verbs_is_as_asked(const struct pdn_mr *kept, const struct pdn_exact *exact);
-int pdn_verbs_attach_exact(const struct pdn_exact *exact, pindown_object **object);
-/* pindown_attach(); idle registrations are given up if the card has no room. */
-int pdn_verbs_attach(uint64_t addr, uint64_t length, const struct pindown_key *key,
-		     const void *request, struct ibv_context *context, pindown_object **object);
-/* The ibv_mr gets the keys of the object that it holds. false: that was revoked meanwhile. */
-bool pdn_verbs_fill(struct pdn_mr *mr, const struct pdn_registration *what);
-
-/* ibv_dereg_mr of an ibv_mr that we made; the answer of the verb. */
-int pdn_verbs_deregister(struct pdn_mr *mr);
-
-/* A registration of GPU memory is left to libibverbs: count it, and say so if it is the first. */
-void pdn_verbs_leave(const struct ibv_context *context, int why);
-
-/* libibverbs' ibv_dereg_mr, of one that libibverbs made. */
-int pdn_verbs_deregister_real(unsigned copy, struct ibv_mr *mr);
-
-/* The same of libibverbs' region or libmlx5's umem. */
-int pdn_verbs_deregister_made(unsigned copy, enum pdn_maker maker, void *made);
-
-/* ---- umems (umem.c) ------------------------------------------------------------------------- */
-
-static inline bool pdn_maker_makes_umems(enum pdn_maker maker)
-{
-	return maker >= PDN_UMEM_BY_ADDRESS;
-}
-
-/* Did we make this one? Then this is its record; else NULL. */
+/* Did we make this umem? Then this is its record; else NULL. */
 static inline struct pdn_mr *pdn_umem_record(const struct mlx5dv_devx_umem *umem)
 {
 	uintptr_t record = (uintptr_t)umem - offsetof(struct pdn_mr, umem);
@@ -314,12 +254,48 @@ static inline struct pdn_mr *pdn_umem_record(const struct mlx5dv_devx_umem *umem
 	return pdn_mr_is_ours((const struct ibv_mr *)record) ? (struct pdn_mr *)record : NULL;
 }
 
-/* libmlx5's umem from the region's dma-buf, or from the program's. */
-struct mlx5dv_devx_umem *pdn_umem_make(int fd, uint64_t offset, const struct pdn_exact *exact);
-/* As the record of a cached umem has it: the keys of a region are its id and its handle. */
-struct ibv_mr pdn_umem_as_mr(const struct mlx5dv_devx_umem *umem, const struct pdn_exact *exact);
-/* mlx5dv_devx_umem_dereg of one that we made; the answer of the call. */
-int pdn_umem_deregister(struct pdn_mr *mr);
+/* ---- the limits of network cards (limits.c) -------------------------------------------------- */
+
+/* Is any card known to have one? */
+bool pdn_verbs_any_limit(void);
+/* How long a region of a dma-buf may be. UINT64_MAX: no limit is known; 0: none can be made. */
+uint64_t pdn_verbs_longest(const struct ibv_context *context);
+void pdn_verbs_note_limit(const struct ibv_context *context, uint64_t longest);
+/*
+ * The card has refused the dma-buf of this memory for good. If it has refused other memory before,
+ * and taken none since, it takes no dma-bufs at all.
+ */
+void pdn_verbs_note_refused(const struct ibv_context *context, uint64_t buffer_id);
+void pdn_verbs_note_taken(const struct ibv_context *context);
+void pdn_verbs_forget_limits(const struct ibv_context *context);
+
+/* ---- cached registrations (cache.c) --------------------------------------------------------- */
+
+/*
+ * A registration of GPU memory, from the cache or new, as an ibv_mr or a umem for the program. By a
+ * dma-buf that the program has exported, and of a umem, it covers exactly the bytes that the
+ * program named. NULL: the library must register this, and nothing has changed. Keeps errno.
+ */
+void *pdn_verbs_register(struct pdn_request *what);
+
+/* Deregisters one that we made; the answer of the verb. */
+int pdn_verbs_deregister(struct pdn_mr *mr, enum pdn_maker maker);
+
+/* The same with the copy's function, of one that the library made. */
+int pdn_verbs_deregister_made(unsigned copy, enum pdn_maker maker, void *made);
+
+/* ---- making them (dmabuf.c) ----------------------------------------------------------------- */
+
+#define PDN_NO_DESCRIPTOR ENODATA /* the error when the region has none */
+
+/*
+ * The card's registration of what->part, in the region: libibverbs' region or libmlx5's umem. NULL:
+ * why not is in *error.
+ */
+void *pdn_verbs_make(pindown_region *region, const struct pdn_request *what, int *error);
+
+/* ---- umems that the card still needs (umem.c) ------------------------------------------------ */
+
 /*
  * The card has refused to end this cached umem, which it still needs: try again, or end it later.
  * 0: it has ended, and its record is free. May change errno.
@@ -341,18 +317,12 @@ void pdn_verbs_device_ended(struct ibv_context *context);
 
 /* ---- ibv_rereg_mr (rereg.c) ----------------------------------------------------------------- */
 
-struct pdn_change {
-	int flags; /* IBV_REREG_MR_* */
-	struct ibv_pd *pd;
-	void *addr;
-	size_t length;
-	int access;
-	pdn_ibv_rereg_mr_function *real; /* NULL: there is none */
-	const void *caller;		 /* of the verb: from now on it has registered */
-};
-
-/* The answer of ibv_rereg_mr, for any memory region. Keeps errno when that is 0. */
-int pdn_verbs_rereg(struct ibv_mr *mr, const struct pdn_change *change);
+/*
+ * The answer of ibv_rereg_mr, for any memory region, whose caller has registered from now on.
+ * `change` has IBV_REREG_MR_* in `flags`; real: NULL if there is none. Keeps errno when that is 0.
+ */
+int pdn_verbs_rereg(struct ibv_mr *mr, const struct pdn_request *change,
+		    pdn_ibv_rereg_mr_function *real);
 
 #pragma GCC visibility pop
 

@@ -21,9 +21,8 @@ struct setting {
 	const char *name;
 	bool *flag;	   /* set by an option without a value */
 	const char **text; /* where its value is stored */
-	bool (*take)(
-		const char *value); /* false after one line that says which values are accepted */
-	bool is_optional; /* its value, which then must follow "="; take() gets NULL without */
+	/* Stores its value; false after one line that says which values are accepted. */
+	bool (*take)(const char *value);
 };
 
 struct command {

@@ -46,7 +46,6 @@ static const struct {
 	{"policy", (const char *const[]){"lru", "clock", "s3fifo", NULL}, NULL},
 	{"interval", (const char *const[]){"0.5", "1", "2", "10", NULL}, NULL},
 	{"sysfs", NULL, ":folders"},
-	{"storage", NULL, ":folders"},
 	{"trace", NULL, ":traces"},
 	{"symbols", NULL, ":folders"},
 	{"html", NULL, ":files"},

@@ -49,7 +49,6 @@ static const struct {
 	{"trace", NULL, ":traces"},
 	{"symbols", NULL, ":folders"},
 	{"html", NULL, ":files"},
-	{"svg", NULL, ":files"},
 };
 
 static void offer_list(const struct typed *typed, const char *const *values)

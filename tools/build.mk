@@ -4,7 +4,7 @@
 TOOLS_SRC := $(wildcard tools/*.c tools/*/*.c)
 with_elf := $(call has_library,gelf.h,-lelf)
 TOOLS_SRC := $(filter-out $(if $(with_elf),tools/check/elf_unread.c, \
-	tools/check/elf_read.c tools/check/deepbind.c),$(TOOLS_SRC))
+	tools/check/elf_read.c),$(TOOLS_SRC))
 TOOLS_LIBS := $(if $(with_elf),-lelf)
 # Call stacks get their names from libdw; where there is none, they are modules and offsets.
 with_dw := $(call has_library,elfutils/libdwfl.h,-ldw)

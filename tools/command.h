@@ -48,6 +48,6 @@ struct option *run_options(void);
 bool command_has_arguments(const struct command *command, int argc, char **argv);
 
 extern const struct command command_run, command_dump, command_report, command_check,
-	command_doctor, command_bar, command_top, command_quiesce, command_replay;
+	command_doctor, command_top, command_quiesce, command_replay;
 
 #endif

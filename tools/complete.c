@@ -297,7 +297,10 @@ int complete(char **words, int count, const struct command *const *commands, uns
 	struct typed typed = {.text = count ? words[0] : ""};
 
 	for (unsigned i = 0; i < command_count; i++) {
-		if (count > 1 && strcmp(words[0], commands[i]->name) == 0)
+		const char *name = commands[i]->name;
+
+		if (count > 1 && (strcmp(words[0], name) == 0 ||
+				  (strcmp(words[0], "bar") == 0 && strcmp(name, "top") == 0)))
 			complete_for(commands[i], words, count);
 		else if (count <= 1)
 			offer(&typed, commands[i]->name, commands[i]->summary);

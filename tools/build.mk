@@ -22,5 +22,8 @@ ALL += $(B)/pindown
 # Where `make install` puts the library, for a command that is moved away from it.
 $(B)/obj/tools/system/preload.c.o: ALL_CFLAGS += -DPDN_LIBDIR='"$(LIBDIR)"'
 
+# It has these files in it.
+$(B)/obj/tools/report/html_page.c.o: tools/report/page.css tools/report/page.js
+
 $(B)/pindown: $(TOOLS_OBJ) $(TOOLS_SHARED)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) -lpthread

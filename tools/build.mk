@@ -4,7 +4,7 @@
 TOOLS_SRC := $(wildcard tools/*.c tools/*/*.c)
 with_elf := $(call has_library,gelf.h,-lelf)
 TOOLS_SRC := $(filter-out $(if $(with_elf),tools/check/elf_unread.c, \
-	tools/check/elf_read.c tools/check/deepbind.c),$(TOOLS_SRC))
+	tools/check/elf_read.c),$(TOOLS_SRC))
 TOOLS_LIBS := $(if $(with_elf),-lelf)
 # Call stacks get their names from libdw; where there is none, they are modules and offsets.
 with_dw := $(call has_library,elfutils/libdwfl.h,-ldw)
@@ -22,6 +22,9 @@ ALL += $(B)/pindown
 
 # Where `make install` puts the library, for a command that is moved away from it.
 $(B)/obj/tools/system/preload.c.o: ALL_CFLAGS += -DPDN_LIBDIR='"$(LIBDIR)"'
+
+# It has these files in it.
+$(B)/obj/tools/report/html_page.c.o: tools/report/page.css tools/report/page.js
 
 $(B)/pindown: $(TOOLS_OBJ) $(TOOLS_SHARED)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) -lpthread

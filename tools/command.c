@@ -53,9 +53,7 @@ struct option *command_options(const struct command *command)
 
 		options[i] = (struct option){
 			.name = setting->name,
-			.has_arg = setting->flag	  ? no_argument
-				   : setting->is_optional ? optional_argument
-							  : required_argument,
+			.has_arg = setting->flag ? no_argument : required_argument,
 			.val = i,
 		};
 	}

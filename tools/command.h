@@ -21,9 +21,8 @@ struct setting {
 	const char *name;
 	bool *flag;	   /* set by an option without a value */
 	const char **text; /* where its value is stored */
-	bool (*take)(
-		const char *value); /* false after one line that says which values are accepted */
-	bool is_optional; /* its value, which then must follow "="; take() gets NULL without */
+	/* Stores its value; false after one line that says which values are accepted. */
+	bool (*take)(const char *value);
 };
 
 struct command {
@@ -49,6 +48,6 @@ struct option *run_options(void);
 bool command_has_arguments(const struct command *command, int argc, char **argv);
 
 extern const struct command command_run, command_dump, command_report, command_check,
-	command_doctor, command_bar, command_top, command_quiesce, command_replay;
+	command_doctor, command_top, command_quiesce, command_replay;
 
 #endif

@@ -46,11 +46,9 @@ static const struct {
 	{"policy", (const char *const[]){"lru", "clock", "s3fifo", NULL}, NULL},
 	{"interval", (const char *const[]){"0.5", "1", "2", "10", NULL}, NULL},
 	{"sysfs", NULL, ":folders"},
-	{"storage", NULL, ":folders"},
 	{"trace", NULL, ":traces"},
 	{"symbols", NULL, ":folders"},
 	{"html", NULL, ":files"},
-	{"svg", NULL, ":files"},
 };
 
 static void offer_list(const struct typed *typed, const char *const *values)
@@ -299,7 +297,10 @@ int complete(char **words, int count, const struct command *const *commands, uns
 	struct typed typed = {.text = count ? words[0] : ""};
 
 	for (unsigned i = 0; i < command_count; i++) {
-		if (count > 1 && strcmp(words[0], commands[i]->name) == 0)
+		const char *name = commands[i]->name;
+
+		if (count > 1 && (strcmp(words[0], name) == 0 ||
+				  (strcmp(words[0], "bar") == 0 && strcmp(name, "top") == 0)))
 			complete_for(commands[i], words, count);
 		else if (count <= 1)
 			offer(&typed, commands[i]->name, commands[i]->summary);

@@ -7,14 +7,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/complete.h"
 #include "cache/pindown.h"
 #include "tools/command.h"
 
-static const struct command *const commands[] = {&command_run,	 &command_dump,	   &command_report,
-						 &command_check, &command_doctor,  &command_bar,
-						 &command_top,	 &command_quiesce, &command_replay};
+static const struct command *const commands[] = {&command_run,	   &command_dump,   &command_report,
+						 &command_check,   &command_doctor, &command_top,
+						 &command_quiesce, &command_replay};
 enum { COMMANDS = sizeof(commands) / sizeof(commands[0]) };
 
 static void print_help(FILE *to)
@@ -37,6 +38,8 @@ static int help_about(int argc, char **argv)
 {
 	char option[] = "--help", *arguments[] = {NULL, option, NULL};
 
+	if (argc > 2 && strcmp(argv[2], "bar") == 0)
+		return command_start(&command_top, 2, arguments);
 	for (unsigned i = 0; argc > 2 && i < COMMANDS; i++) {
 		if (strcmp(argv[2], commands[i]->name) == 0) {
 			arguments[0] = argv[2];
@@ -45,6 +48,21 @@ static int help_about(int argc, char **argv)
 	}
 	print_help(stdout);
 	return STATUS_OK;
+}
+
+/* `pindown bar` is another word for `pindown top --bar --once`. */
+static int start_bar(int argc, char **argv)
+{
+	char bar[] = "--bar", once[] = "--once";
+	char **words = allocate(((size_t)argc + 4) * sizeof(*words));
+	int status;
+
+	words[1] = bar;
+	words[2] = once;
+	memcpy(words + 3, argv, (size_t)argc * sizeof(*argv));
+	status = command_start(&command_top, argc + 3, words);
+	release(words);
+	return status;
 }
 
 /*
@@ -78,6 +96,8 @@ static int start(int argc, char **argv)
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
 	    strcmp(argv[1], "help") == 0)
 		return help_about(argc, argv);
+	if (strcmp(argv[1], "bar") == 0)
+		return start_bar(argc - 2, argv + 2);
 	for (unsigned i = 0; i < COMMANDS; i++)
 		if (strcmp(argv[1], commands[i]->name) == 0)
 			return command_start(commands[i], argc - 1, argv + 1);

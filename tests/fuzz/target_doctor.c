@@ -265,9 +265,8 @@ char *tree_resolve(const char *format, ...)
 
 static void run_doctor(const unsigned char *data, size_t size)
 {
-	static char doctor[] = "doctor", sysfs[] = "--sysfs=x", json[] = "--json",
-		    storage[] = "--storage";
-	char *words[] = {doctor, sysfs, size & 1 ? storage : json, NULL};
+	static char doctor[] = "doctor", sysfs[] = "--sysfs=x", json[] = "--json";
+	char *words[] = {doctor, sysfs, json, NULL};
 
 	bytes = data;
 	byte_count = size;

@@ -248,7 +248,6 @@ static void print_json_member(const struct checked *checked, const struct member
 	json_text("reaches_driver", how);
 	json_bool("cuda_runtime", file->has_runtime);
 	json_number("runtime_calls", file->runtime_calls);
-	json_number("deepbind_calls", file->deepbind_calls);
 	json_begin_list("calls");
 	for (unsigned i = 0; i < file->linked.count; i++)
 		print_json_call(file->linked.list[i], "linked",

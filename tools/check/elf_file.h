@@ -31,7 +31,6 @@ struct elf_file {
 	bool asks_proc_address; /* names or binds cuGetProcAddress */
 	bool uses_dlopen, uses_dlsym, uses_dlmopen;
 	bool defines_dlsym;
-	unsigned deepbind_calls; /* calls of dlopen with RTLD_DEEPBIND that were found in code */
 };
 
 /*

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/check/deepbind.h"
 #include "tools/base/memory.h"
 #include "tools/base/regular.h"
 #include "tools/check/watched.h"
@@ -229,7 +228,6 @@ static void read_sections(struct elf_file *file, Elf *elf)
 	texts_sort(&file->verbs_linked);
 	texts_sort(&file->verbs_named);
 	texts_sort(&file->defined);
-	file->deepbind_calls = count_deepbind_calls(elf);
 }
 
 static char *read_path(int fd, uint64_t offset, uint64_t length)

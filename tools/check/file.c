@@ -182,7 +182,6 @@ bool looked_up_is_seen(const struct checked *checked)
 static void find_gaps(struct checked *checked)
 {
 	const struct elf_file *program = checked->members[0]->file;
-	const char *deepbind = getenv("PINDOWN_DEEPBIND");
 
 	if (program->is_program && program->defined.count)
 		say(&checked->reasons,
@@ -194,14 +193,6 @@ static void find_gaps(struct checked *checked)
 		say(&checked->reasons, text_of("%s defines dlsym itself, which comes before every "
 					       "preload: calls looked up by it are not seen",
 					       short_name(program->path)));
-	for (unsigned i = 0; i < checked->count; i++)
-		if (checked->members[i]->file->deepbind_calls && deepbind &&
-		    strcmp(deepbind, "keep") == 0)
-			say(&checked->reasons,
-			    text_of("%s opens libraries with RTLD_DEEPBIND, and "
-				    "PINDOWN_DEEPBIND is keep: the calls of those libraries are "
-				    "not seen",
-				    short_name(checked->members[i]->file->path)));
 }
 
 /* For programs that do not use CUDA themselves. */
@@ -230,11 +221,6 @@ static void find_notes(struct checked *checked)
 		const struct elf_file *file = checked->members[i]->file;
 		const char *name = short_name(file->path);
 
-		if (file->deepbind_calls && checked->reasons.count == 0)
-			say(&checked->notes, text_of("%s opens libraries with RTLD_DEEPBIND, "
-						     "which would bypass the preload: pindown "
-						     "clears that flag",
-						     name));
 		/* The CUDA runtime binds dlmopen too, but opens the driver with dlopen. */
 		if (file->uses_dlmopen && !file->has_runtime)
 			say(&checked->notes, text_of("%s uses dlmopen: calls of libraries in a "

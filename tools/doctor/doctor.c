@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "tools/ui/json.h"
 #include "tools/base/memory.h"
@@ -28,12 +27,6 @@ static const char help[] =
 	"  --try         also try: allocate memory on each GPU, register it with each\n"
 	"                RDMA device in each way there is, send bytes from it to itself,\n"
 	"                and compare; the verdict is then what works\n"
-	"  --storage     also check what data between GPUs and NVMe disks needs to move\n"
-	"                peer to peer, and list folders on such disks\n"
-	"  --storage=FOLDER\n"
-	"                with --try: move 16 MiB between each GPU and a temporary file\n"
-	"                in that folder, in each way there is, and compare; may be\n"
-	"                given several times\n"
 	"  --patience N  seconds until a step of --try counts as hanging, 1 to 3600\n"
 	"                (default: 60)\n"
 	"  --sysfs DIR   check the sys, proc and dev in DIR instead, copied from another\n"
@@ -125,14 +118,6 @@ static void print_verdict(const struct doctor *doctor)
 	release(verdict);
 }
 
-static void print_storage_verdict(const struct doctor *doctor)
-{
-	char *text = storage_verdict(doctor->storage, doctor->trials, doctor->is_simulated);
-
-	out_wrapped(0, 2, text);
-	release(text);
-}
-
 /*
  * The verdict once more where the machine is not fit: what prevents it, for example that there is
  * no GPU, need not be a problem of the software, and "0 problems" alone would deny it.
@@ -157,16 +142,12 @@ static void print_counts(const struct doctor *doctor)
 static void print_text(const struct doctor *doctor)
 {
 	print_verdict(doctor);
-	if (doctor->storage)
-		print_storage_verdict(doctor);
 	out_print("\n");
 	for (unsigned i = 0; i < doctor->count; i++)
 		print_finding(&doctor->list[i]);
 	print_paths(doctor);
 	if (doctor->trials)
 		trials_print(doctor->trials);
-	if (doctor->storage)
-		storage_print(doctor->storage, doctor->trials);
 	print_counts(doctor);
 }
 
@@ -199,15 +180,12 @@ static void print_json(const struct doctor *doctor)
 	print_paths_json(doctor);
 	if (doctor->trials)
 		trials_print_json(doctor->trials);
-	if (doctor->storage)
-		storage_print_json(doctor->storage, doctor->trials);
 	json_end_object();
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static bool wants_json, wants_trials, wants_storage;
-static struct texts folders; /* of --storage */
+static bool wants_json, wants_trials;
 static unsigned patience = 60;
 
 static void examine(struct doctor *doctor)
@@ -219,8 +197,6 @@ static void examine(struct doctor *doctor)
 	examine_modules(doctor);
 	examine_pci(doctor);
 	examine_mapping(doctor);
-	if (wants_storage)
-		examine_storage(doctor, &folders);
 	examine_process(doctor);
 }
 
@@ -257,63 +233,32 @@ static bool take_root(const char *folder)
 	return false;
 }
 
-static bool take_storage(const char *folder)
-{
-	wants_storage = true;
-	if (folder)
-		texts_add_once(&folders, folder);
-	return true;
-}
-
-/* Whether the options suit each other and this machine; false after one line. */
-static bool can_try(void)
-{
-	struct stat status;
-
-	if (wants_trials && !tree_is_live()) {
-		complain("--try needs this machine: it can't be given with --sysfs");
-		return false;
-	}
-	if (folders.count && !wants_trials) {
-		complain("--storage=%s needs --try", folders.list[0]);
-		return false;
-	}
-	for (unsigned i = 0; i < folders.count; i++) {
-		if (stat(folders.list[i], &status) == 0 && S_ISDIR(status.st_mode))
-			continue;
-		complain("--storage=%s: must be a folder", folders.list[i]);
-		return false;
-	}
-	return true;
-}
-
 static const struct setting settings[] = {
-	{"sysfs", .take = take_root},	     {"json", .flag = &wants_json},
-	{"try", .flag = &wants_trials},	     {"storage", .take = take_storage, .is_optional = true},
-	{"patience", .take = take_patience}, {.name = NULL},
+	{"sysfs", .take = take_root},
+	{"json", .flag = &wants_json},
+	{"try", .flag = &wants_trials},
+	{"patience", .take = take_patience},
+	{.name = NULL},
 };
 
 static int run(int argc, char **argv)
 {
 	static const int statuses[] = {STATUS_OK, STATUS_FOUND, STATUS_UNFIT};
 	struct trials trials = {.patience = patience};
-	struct storage storage = {.attempts = NULL};
 	struct doctor doctor = {.count = 0};
 	struct texts why = {0};
 	int status;
 
 	(void)argc;
 	(void)argv;
-	if (!can_try())
+	if (wants_trials && !tree_is_live()) {
+		complain("--try needs this machine: it can't be given with --sysfs");
 		return STATUS_USAGE;
+	}
 	/* Before examine(), which uses CUDA in this process. */
 	if (wants_trials) {
 		trials_make(&trials);
 		doctor.trials = &trials;
-	}
-	if (folders.count) {
-		storage_make(&storage, &trials, &folders);
-		doctor.storage = &storage;
 	}
 	examine(&doctor);
 	if (wants_json)
@@ -325,8 +270,6 @@ static int run(int argc, char **argv)
 	texts_free(&why);
 	forget(&doctor);
 	trials_free(&trials);
-	storage_free(&storage);
-	texts_free(&folders);
 	return status;
 }
 

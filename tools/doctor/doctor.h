@@ -6,7 +6,6 @@
 #include "tools/system/nvml.h"
 #include "tools/system/pci.h"
 #include "tools/system/tree.h"
-#include "tools/doctor/storage.h"
 #include "tools/doctor/try.h"
 
 enum grade { GOOD, NOTE, PROBLEM };
@@ -45,8 +44,7 @@ struct doctor {
 	bool has_peermem;    /* nvidia-peermem or nv_peer_mem is loaded */
 	bool lacks_verbs;    /* /dev/infiniband has none of the RDMA devices */
 	struct cuda_facts cuda;
-	const struct trials *trials;   /* of --try, or NULL */
-	const struct storage *storage; /* of --try --storage=FOLDER, or NULL */
+	const struct trials *trials; /* of --try, or NULL */
 	bool exports_for_gpl;  /* exports its peer-to-peer calls GPL-only, as pindown.ko needs */
 	bool has_rdma;	       /* there is an RDMA device */
 	struct version driver; /* zeroes when unknown */

@@ -143,7 +143,7 @@ unsigned trials_working(const struct trials *trials)
 
 enum { ROAD = 4, TEXT = ROAD + 16 };
 
-void attempt_print(const char *road, const char *colour, const char *text, const char *advice)
+static void print_line(const char *road, const char *colour, const char *text, const char *advice)
 {
 	out_print("%*s%s%-14s%s  ", ROAD, "", colour, road, out_plain());
 	out_wrapped(TEXT, TEXT, text);
@@ -162,11 +162,11 @@ static void print_attempt(const struct trials *trials, enum road road,
 	bool is_absent = attempt_is_not_offered(road, attempt);
 	char *text = attempt_text(road, attempt, trials->patience);
 
-	attempt_print(road_name(road),
-		      works	  ? out_green()
-		      : is_absent ? out_plain()
-				  : out_red(),
-		      text, attempt_advice(road, attempt));
+	print_line(road_name(road),
+		   works       ? out_green()
+		   : is_absent ? out_plain()
+			       : out_red(),
+		   text, attempt_advice(road, attempt));
 	release(text);
 }
 

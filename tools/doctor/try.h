@@ -23,42 +23,21 @@ enum stage {
 	STAGE_EXPORT,
 	STAGE_REGISTER,
 	STAGE_CONNECT,
-	STAGE_START, /* of --storage: start cuFile */
-	STAGE_MAP,   /* map the dma-buf */
-	STAGE_FILE,  /* make a temporary file */
-	STAGE_FILL,
-	STAGE_WRITE,
-	STAGE_READ,
 	STAGE_TRANSFER,
 	STAGE_COMPARE,
 	STAGE_DONE /* the bytes arrived */
 };
 
-/*
- * Where `error` comes from: an errno, a CUresult, the status of a completion (ibv_wc_status), or a
- * CUfileOpError.
- */
-enum source { FROM_SYSTEM, FROM_CUDA, FROM_CARD, FROM_CUFILE };
-
-/* How bytes went between a GPU and a file. */
-enum way {
-	WAY_UNKNOWN,
-	WAY_PEER,      /* from device to device */
-	WAY_NVIDIA_FS, /* the same, by nvidia-fs */
-	WAY_HOST,      /* through memory of the host */
-	WAY_CACHE,     /* through the page cache */
-};
+/* Where `error` comes from: an errno, a CUresult, or the status of a completion (ibv_wc_status). */
+enum source { FROM_SYSTEM, FROM_CUDA, FROM_CARD };
 
 struct attempt {
 	enum stage stage;
 	enum source source;
-	int error;		    /* 0 while the stage is under way */
-	uint64_t pin_ns;	    /* of the registration; 0: none succeeded */
-	uint64_t write_ns, read_ns; /* of --storage: STORED_BYTES to the file, and back */
-	enum way way;
-	char file[40]; /* the name of its file in the folder, or "" */
-	bool ended;    /* it failed or is done, and did not just stop */
-	int signal;    /* that ended the process; 0: none; -1: it exited */
+	int error;	 /* 0 while the stage is under way */
+	uint64_t pin_ns; /* of the registration; 0: none succeeded */
+	bool ended;	 /* it failed or is done, and did not just stop */
+	int signal;	 /* that ended the process; 0: none; -1: it exited */
 };
 
 enum { MOST_GPUS = 64, MOST_CARDS = 64, TRY_BYTES = 64 << 20, MOVED_BYTES = 1 << 20 };
@@ -86,14 +65,9 @@ unsigned trials_pairs(const struct trials *trials);
 unsigned trials_working(const struct trials *trials);
 void trials_print(const struct trials *trials);
 void trials_print_json(const struct trials *trials);
-/* Prints a road's name, what came of it, and what to do (NULL: nothing). */
-void attempt_print(const char *road, const char *colour, const char *text, const char *advice);
 
 /* The attempt ends here. An error of 0 would look like success. Returns false. */
 bool attempt_failed(struct attempt *attempt, enum source source, int error);
-uint64_t attempt_now_ns(void);
-/* Fills memory with bytes that depend on their places and on the seed. */
-void attempt_pattern(uint8_t *bytes, size_t length, uint32_t seed);
 
 /* ---- in the child --------------------------------------------------------------------------- */
 
@@ -116,12 +90,8 @@ void try_road(int gpu, const char *card, enum road road, struct attempt *attempt
 /* ---- words (try_errors.c) ------------------------------------------------------------------- */
 
 const char *road_name(enum road road);
-/* "the export". */
-const char *attempt_step(const struct attempt *attempt);
 /* "Bad address (14)", for release(). */
 char *attempt_error(const struct attempt *attempt);
-/* "hangs: the export did not end within 60 s", for release(); NULL: it ended. */
-char *attempt_stopped(const struct attempt *attempt, unsigned patience);
 /* "fails at the registration: Bad address (14)"; for release(). */
 char *attempt_text(enum road road, const struct attempt *attempt, unsigned patience);
 /* What is wrong and what to do, or NULL. */

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "tools/doctor/storage.h"
 #include "tools/doctor/try.h"
 #include "tools/base/memory.h"
 #include "tools/ui/names.h"
@@ -29,6 +28,14 @@ bool attempt_is_not_offered(enum road road, const struct attempt *attempt)
 	return road == ROAD_DMABUF_PCIE && attempt->stage == STAGE_EXPORT &&
 	       attempt->source == FROM_CUDA &&
 	       (attempt->error == CUDA_INVALID_VALUE || attempt->error == CUDA_NOT_SUPPORTED);
+}
+
+bool attempt_failed(struct attempt *attempt, enum source source, int error)
+{
+	attempt->source = source;
+	attempt->error = error ? error : EIO;
+	attempt->ended = true;
+	return false;
 }
 
 /* ---- errors --------------------------------------------------------------------------------- */
@@ -59,8 +66,6 @@ char *attempt_error(const struct attempt *attempt)
 		name = attempt->error < 0 ? "the driver lacks the function"
 					  : driver_result_name(attempt->error);
 		return text_of("%s (%d)", name ? name : "CUDA error", attempt->error);
-	case FROM_CUFILE:
-		return storage_cufile_error(attempt->error);
 	case FROM_SYSTEM:
 		break;
 	}
@@ -71,7 +76,7 @@ char *attempt_error(const struct attempt *attempt)
 	return text_of("%s (%d)", strerror(attempt->error), attempt->error);
 }
 
-const char *attempt_step(const struct attempt *attempt)
+static const char *attempt_step(const struct attempt *attempt)
 {
 	static const char *const steps[] = {
 		[STAGE_NONE] = "the begin",
@@ -80,12 +85,6 @@ const char *attempt_step(const struct attempt *attempt)
 		[STAGE_EXPORT] = "the export",
 		[STAGE_REGISTER] = "the registration",
 		[STAGE_CONNECT] = "the connection",
-		[STAGE_START] = "the start of cuFile",
-		[STAGE_MAP] = "the mapping of the dma-buf",
-		[STAGE_FILE] = "the making of a file",
-		[STAGE_FILL] = "the filling of GPU memory",
-		[STAGE_WRITE] = "the write to the file",
-		[STAGE_READ] = "the read from the file",
 		[STAGE_TRANSFER] = "the transfer",
 		[STAGE_COMPARE] = "the comparison",
 		[STAGE_DONE] = "the end",
@@ -94,7 +93,8 @@ const char *attempt_step(const struct attempt *attempt)
 	return steps[attempt->stage];
 }
 
-char *attempt_stopped(const struct attempt *attempt, unsigned patience)
+/* "hangs: the export did not end within 60 s", for release(); NULL: it ended. */
+static char *attempt_stopped(const struct attempt *attempt, unsigned patience)
 {
 	const char *step = attempt_step(attempt);
 

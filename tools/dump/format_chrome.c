@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/ui/json_text.h"
+#include "tools/ui/json.h"
 #include "tools/base/memory.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"

@@ -3,33 +3,11 @@
 #include "tools/dump/format.h"
 
 #include "tools/dump/filter.h"
-#include "tools/ui/json_text.h"
+#include "tools/ui/json.h"
 #include "tools/ui/names.h"
 #include "tools/base/out.h"
 #include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
-
-char *json_quoted(char *at, const char *text, size_t length)
-{
-	*at++ = '"';
-	for (size_t i = 0; i < length; i++) {
-		unsigned char c = (unsigned char)text[i];
-
-		if (c == '"' || c == '\\') {
-			*at++ = '\\';
-			*at++ = (char)c;
-		} else if (c < ' ' || c >= 0x7f) {
-			/* Other bytes might not be UTF-8: each is escaped on its own. */
-			at = put_text(at, "\\u00");
-			*at++ = "0123456789abcdef"[c >> 4];
-			*at++ = "0123456789abcdef"[c & 15];
-		} else {
-			*at++ = (char)c;
-		}
-	}
-	*at++ = '"';
-	return at;
-}
 
 static char *put_address(char *at, const char *key, uint64_t value)
 {

@@ -10,7 +10,6 @@
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
 #include "tools/replay/policy.h"
-#include "tools/replay/svg.h"
 #include "tools/command.h"
 
 static const char help[] =
@@ -27,7 +26,6 @@ static const char help[] =
 	"                    alive at once)\n"
 	"  --policy LIST     eviction policies, separated by commas: lru, clock, s3fifo\n"
 	"                    (default: all)\n"
-	"  --svg FILE        also write the plot as a picture\n"
 	"  --ascii           draw the plot without block characters\n"
 	"  --color WHEN      auto, always or never\n"
 	"  --help            print this text\n"
@@ -41,11 +39,16 @@ struct wishes {
 	uint64_t budgets[MAX_BUDGETS];
 	unsigned budget_count;
 	unsigned policies; /* a bit for each */
-	const char *svg;
 	bool ascii;
 };
 
 /* ---- the replay ----------------------------------------------------------------------------- */
+
+struct replay_result {
+	uint64_t max_bytes;
+	const char *policy;
+	uint64_t gets, hits, evictions, pin_ns;
+};
 
 struct replay {
 	const struct uses *uses;
@@ -206,31 +209,24 @@ static void explain_small_budgets(const struct uses *uses, const struct wishes *
 	}
 }
 
-static bool print(const struct uses *uses, struct wishes *wishes)
+static void print(const struct uses *uses, struct wishes *wishes)
 {
-	struct replay_result *results;
-	unsigned count = 0;
-	bool ok = true;
-
 	choose_budgets(uses, wishes);
-	results = allocate((size_t)wishes->budget_count * policy_count * sizeof(*results));
 	print_head(uses);
 	for (unsigned i = 0; i < wishes->budget_count; i++) {
 		bool first = true;
 
 		for (unsigned p = 0; p < policy_count; p++)
 			if (wishes->policies & 1u << p) {
-				results[count] = replay(uses, policies[p], wishes->budgets[i]);
-				print_result(&results[count++], first);
+				struct replay_result result =
+					replay(uses, policies[p], wishes->budgets[i]);
+
+				print_result(&result, first);
 				first = false;
 			}
 	}
 	explain_small_budgets(uses, wishes);
 	out_flush();
-	if (wishes->svg)
-		ok = replay_svg(wishes->svg, results, count);
-	release(results);
-	return ok;
 }
 
 /* ---- options -------------------------------------------------------------------------------- */
@@ -307,7 +303,6 @@ static bool take_policies(const char *text)
 static const struct setting settings[] = {
 	{"max-bytes", .take = take_budgets},
 	{"policy", .take = take_policies},
-	{"svg", .text = &wishes.svg},
 	{"ascii", .flag = &wishes.ascii},
 	{.name = NULL},
 };
@@ -345,8 +340,6 @@ static int run(int argc, char **argv)
 	int status = STATUS_OK;
 	struct uses *uses;
 
-	if (wishes.svg && !trace_file_may_replace("--svg", wishes.svg))
-		return STATUS_USAGE;
 	reader = reader_open(argv, (unsigned)argc);
 	if (!reader)
 		return STATUS_DAMAGED;
@@ -362,8 +355,9 @@ static int run(int argc, char **argv)
 	if (!uses->gets) {
 		complain("%s: nothing was pinned, so there is nothing to replay", argv[0]);
 		status = STATUS_DAMAGED;
-	} else if (!print(uses, &wishes) || reader_damaged(reader)) {
-		status = STATUS_DAMAGED;
+	} else {
+		print(uses, &wishes);
+		status = reader_damaged(reader) ? STATUS_DAMAGED : STATUS_OK;
 	}
 	reader_complain(reader);
 	uses_free(uses);

@@ -204,8 +204,6 @@ static void leave_unfreed(struct allocations *all, const struct region *memory)
 
 	stack->unfreed += memory->size;
 	stack->unfreed_count++;
-	all->unfreed.bytes += memory->size;
-	all->unfreed.count++;
 }
 
 /* Mappings do not belong to a context. Removal moves others: look at the slot again. */
@@ -364,6 +362,28 @@ void allocations_end(struct allocations *all, const struct reader *reader)
 			.unfreed_count = stack->unfreed_count};
 	}
 	add_up(all);
+}
+
+static int compare_unfreed(const void *a, const void *b)
+{
+	const struct stack_memory *one = *(struct stack_memory *const *)a,
+				  *other = *(struct stack_memory *const *)b;
+
+	if (one->unfreed != other->unfreed)
+		return one->unfreed > other->unfreed ? -1 : 1;
+	return (one > other) - (one < other);
+}
+
+const struct stack_memory **allocations_unfreed(const struct allocations *all, unsigned *count)
+{
+	const struct stack_memory **sorted = allocate((all->stack_count + 1) * sizeof(*sorted));
+
+	*count = 0;
+	for (unsigned i = 0; i < all->stack_count; i++)
+		if (all->stacks[i].unfreed_count)
+			sorted[(*count)++] = &all->stacks[i];
+	sort(sorted, *count, sizeof(*sorted), compare_unfreed);
+	return sorted;
 }
 
 void allocations_free(struct allocations *all)

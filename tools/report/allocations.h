@@ -43,9 +43,8 @@ struct site_memory {
 
 /* Memory that no call has freed. */
 struct unfreed {
-	uint64_t count, bytes;
-	uint64_t with_context; /* of `count`: the process's last context ended before it did */
-	uint64_t cut_off;      /* of `count`: the process has no end mark */
+	uint64_t with_context; /* the process's last context ended before it did */
+	uint64_t cut_off;      /* the process has no end mark */
 };
 
 /* The contexts of a process, and the memory that ends with them. */
@@ -77,6 +76,8 @@ void allocations_begin(struct allocations *all, const struct reader *reader);
 void allocations_count(struct allocations *all, const struct event *event, enum memory_call call);
 /* Counts what is left as unfreed, and finds the callers. */
 void allocations_end(struct allocations *all, const struct reader *reader);
+/* The stacks with unfreed memory, most bytes first; with release(). */
+const struct stack_memory **allocations_unfreed(const struct allocations *all, unsigned *count);
 void allocations_free(struct allocations *all);
 
 #endif

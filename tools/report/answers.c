@@ -1,57 +1,177 @@
 // SPDX-License-Identifier: MIT
-/* pindown report: prints the answers and the regions behind them. */
+#include "tools/report/answers.h"
+
+#include <ctype.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "tools/report/report.h"
-#include "tools/trace/symbols.h"
+#include "tools/base/memory.h"
+#include "tools/base/out.h"
+#include "tools/report/tally.h"
 
-void report_heading(const char *text)
+const struct answer_words answer_words[ANSWERS] = {
+	[ANSWER_STALE] = {.what = "Stale registrations",
+			  .key = "stale_registrations",
+			  .gravity = WRONG,
+			  .fault = {"stale registration", "stale registrations"},
+			  .meaning = "freed while in use",
+			  .events = EVENT_BIT(INVALIDATE)},
+	[ANSWER_ORDERED] = {.what = "Freed in stream order",
+			    .key = "freed_in_stream_order",
+			    .gravity = NOTE,
+			    .meaning = "while in use",
+			    .events = EVENT_BIT(INVALIDATE),
+			    .if_any = true},
+	[ANSWER_HELD] = {.what = "Held registrations",
+			 .key = "held_registrations",
+			 .bytes_key = "held_bytes",
+			 .gravity = WRONG,
+			 .meaning = "not dropped before the free",
+			 .events = EVENT_BIT(HELD)},
+	/* An address that is not retired may be handed out again, to a cache that looks it up. */
+	[ANSWER_REVOKED] = {.what = "Revoked registrations",
+			    .key = "revoked_registrations",
+			    .gravity = WRONG,
+			    .fault = {"revoked registration", "revoked registrations"},
+			    .meaning = "deregistered before a free",
+			    .events = EVENT_BIT(HOLDER),
+			    .if_any = true},
+	[ANSWER_CURED] = {.what = "Cured registrations",
+			  .key = "cured_registrations",
+			  .meaning = "ended with the free, address kept from reuse",
+			  .events = EVENT_BIT(RETIRE),
+			  .if_any = true},
+	[ANSWER_ESCAPED] = {.what = "Escaped addresses",
+			    .key = "escaped_addresses",
+			    .gravity = WRONG,
+			    .fault = {"escaped address", "escaped addresses"},
+			    .meaning = "reused while a registration was held",
+			    .events = EVENT_BIT(RETIRE),
+			    .if_any = true},
+	[ANSWER_DROPPED] = {.what = "Dropped addresses",
+			    .key = "dropped_addresses",
+			    .gravity = WRONG,
+			    .fault = {"dropped address", "dropped addresses"},
+			    .meaning = "usable again while a registration was held",
+			    .events = EVENT_BIT(RETIRE),
+			    .if_any = true},
+	[ANSWER_STILL_HELD] = {.what = "Cured, held at the end",
+			       .key = "held_at_the_end",
+			       .gravity = WRONG,
+			       .fault = {"address held at the end", "addresses held at the end"},
+			       .meaning = "addresses whose registration was not dropped",
+			       .events = EVENT_BIT(RETIRE),
+			       .if_any = true},
+	[ANSWER_EXPORTS] = {.what = "Stale exports",
+			    .key = "stale_exports",
+			    .bytes_key = "stale_export_bytes",
+			    .gravity = WRONG,
+			    .fault = {"stale export", "stale exports"},
+			    .meaning = "freed while its dma-buf was open",
+			    .events = EVENT_BIT(OUTLIVED)},
+	[ANSWER_EXPORTS_ORDERED] = {.what = "Exports in use",
+				    .key = "exports_in_use",
+				    .gravity = NOTE,
+				    .meaning = "freed in stream order, dma-buf open",
+				    .events = EVENT_BIT(OUTLIVED),
+				    .if_any = true},
+	[ANSWER_MISSED] = {.what = "Missed invalidations",
+			   .key = "missed_invalidations",
+			   .gravity = WRONG,
+			   .fault = {"missed invalidation", "missed invalidations"},
+			   .meaning = "frees that pindown noticed too late",
+			   .events = EVENT_BIT(INVALIDATE)},
+	[ANSWER_LEAKED] = {.what = "Leaked pins",
+			   .key = "leaks",
+			   .bytes_key = "leaked_bytes",
+			   .gravity = WRONG,
+			   .fault = {"leaked pin", "leaked pins"},
+			   .meaning = "freed, but still pinned at the end",
+			   .events = EVENT_BIT(PIN) | EVENT_BIT(UNPIN) | EVENT_BIT(INVALIDATE)},
+	[ANSWER_LEFT] = {.what = "Still pinned at the end",
+			 .key = "still_pinned",
+			 .bytes_key = "still_pinned_bytes",
+			 .gravity = NOTE,
+			 .events = EVENT_BIT(PIN) | EVENT_BIT(UNPIN),
+			 .is_size = true},
+	[ANSWER_UNFREED] = {.what = "Unfreed at the end",
+			    .key = "unfreed",
+			    .bytes_key = "unfreed_bytes",
+			    .gravity = NOTE,
+			    .meaning = "never freed",
+			    .events = EVENT_BIT(CALL),
+			    .is_size = true},
+	[ANSWER_FAILED_CALLS] = {.what = "Failed calls",
+				 .key = "failed_calls",
+				 .gravity = NOTE,
+				 .events = EVENT_BIT(CALL)},
+	[ANSWER_FAILED_PINS] = {.what = "Failed pins",
+				.key = "failed_pins",
+				.gravity = WRONG,
+				.events = EVENT_BIT(PIN)},
+	[ANSWER_ERRORS] = {.what = "Errors",
+			   .key = "errors",
+			   .gravity = WRONG,
+			   .meaning = "see pindown dump --event error",
+			   .events = EVENT_BIT(ERROR)},
+	[ANSWER_LOST] = {.what = "Lost events",
+			 .key = "lost_events",
+			 .gravity = WRONG,
+			 .meaning = "the trace had no space for them"},
+};
+
+/* ---- counting ------------------------------------------------------------------------------- */
+
+void answers_begin(struct answers *answers, unsigned files)
 {
-	out_print("\n%s%s%s\n", out_bold(), text, out_plain());
+	answers->of_file = allocate(((size_t)files + 1) * sizeof(*answers->of_file));
 }
 
-/* ---- a line each ---------------------------------------------------------------------------- */
-
-enum gravity { FACT, NOTE, WRONG };
-
-static void print_line(const char *what, enum gravity gravity, const char *text)
+void answers_free(struct answers *answers)
 {
-	char *at = out_reserve();
-
-	at = put_left(put_text(at, "  "), what, 26);
-	if (gravity != FACT)
-		at = put_text(at, gravity == WRONG ? out_red() : out_yellow());
-	at = put_text(at, text);
-	at = put_text(at, gravity != FACT ? out_plain() : "");
-	*at++ = '\n';
-	out_commit(at);
+	release(answers->of_file);
 }
 
-const char *report_none(const struct tally *tally, uint64_t events)
+static void change(uint64_t *number, int64_t by)
 {
-	if ((tally->recorded & events) == events)
-		return tally->incomplete ? "none in what was recorded" : NULL;
-	return (tally->recorded_by_some & events) == events ? "not recorded in every process"
-							    : "not recorded";
+	*number = by < 0 && *number < (uint64_t)-by ? 0 : *number + (uint64_t)by;
 }
 
-/* `events`: those from which this is counted. */
-static void print_count(const struct tally *tally, const char *what, uint64_t events,
-			uint64_t count, enum gravity gravity, const char *more)
+void answers_add(struct answers *answers, uint32_t file, enum answer answer, int64_t count,
+		 int64_t bytes)
 {
-	const char *none = report_none(tally, events);
-	char text[400];
+	change(&answers->all[answer].count, count);
+	change(&answers->all[answer].bytes, bytes);
+	change(&answers->of_file[file][answer].count, count);
+	change(&answers->of_file[file][answer].bytes, bytes);
+}
 
-	if (count) {
-		snprintf(text, sizeof(text), "%s%s", count_text(count).text, more);
-		print_line(what, gravity, text);
-	} else if (none) {
-		print_line(what, NOTE, none);
-	} else {
-		snprintf(text, sizeof(text), "%snone%s", out_green(), out_plain());
-		print_line(what, FACT, text);
-	}
+uint64_t answer_figure(const struct amount *amounts, enum answer answer)
+{
+	return answer_words[answer].is_size ? amounts[answer].bytes : amounts[answer].count;
+}
+
+bool answers_are_bad(const struct amount *amounts)
+{
+	for (unsigned i = 0; i < ANSWERS; i++)
+		if (answer_words[i].fault[0] && amounts[i].count)
+			return true;
+	return false;
+}
+
+bool answer_is_shown(const struct amount *amounts, enum answer answer)
+{
+	return amounts[answer].count || !answer_words[answer].if_any;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+const char *answer_name(enum answer answer)
+{
+	static char name[40];
+
+	snprintf(name, sizeof(name), "%s", answer_words[answer].what);
+	name[0] = (char)tolower((unsigned char)name[0]);
+	return name;
 }
 
 static uint64_t longest_kept(const struct findings *freed, uint64_t span)
@@ -68,318 +188,52 @@ static uint64_t longest_kept(const struct findings *freed, uint64_t span)
 	return longest;
 }
 
-/*
- * Regions freed in stream order. The trace does not show whether they were used after the free ran.
- */
-static void print_in_order(const struct tally *tally)
+/* What only some answers have: a text that begins with what divides it from the rest, or "". */
+static void put_details(const struct tally *tally, enum answer answer, char *text, size_t size)
 {
-	char more[200], reused[80] = "";
-
-	if (!tally->ordered_count)
-		return;
-	if (tally->reused.count)
-		snprintf(reused, sizeof(reused), "; %s reused meanwhile",
-			 count_text(tally->reused.count).text);
-	snprintf(more, sizeof(more), ": while in use, for up to %s%s",
-		 duration_text(longest_kept(&tally->ordered, tally->span)).text, reused);
-	print_count(tally, "Freed in stream order", EVENT_BIT(INVALIDATE), tally->ordered_count,
-		    NOTE, more);
-}
-
-static void print_unfreed(const struct tally *tally)
-{
-	const struct unfreed *unfreed = &tally->allocations.unfreed;
-	char more[200], cut_off[80] = "";
-
-	if (unfreed->cut_off)
-		snprintf(cut_off, sizeof(cut_off), "; %s in a trace without end mark",
-			 count_text(unfreed->cut_off).text);
-	snprintf(more, sizeof(more), ", %s: never freed%s", bytes_text(unfreed->bytes).text,
-		 cut_off);
-	print_count(tally, "Unfreed at the end", EVENT_BIT(CALL), unfreed->count, NOTE, more);
-}
-
-static void print_retired(const struct tally *tally)
-{
-	for (unsigned i = 0; i < RETIRED_ANSWERS; i++) {
-		const struct retired_answer *answer = &retired_answers[i];
-		char more[100];
-
-		snprintf(more, sizeof(more), ": %s", answer->more);
-		if (retired_count(&tally->holders, i))
-			print_count(tally, answer->what, EVENT_BIT(RETIRE),
-				    retired_count(&tally->holders, i),
-				    answer->is_fault ? WRONG : FACT, more);
+	*text = '\0';
+	switch (answer) {
+	case ANSWER_STALE:
+		snprintf(text, size, "; up to %s kept for %s", bytes_text(tally->kept_peak).text,
+			 duration_text(longest_kept(&tally->freed, tally->span)).text);
+		break;
+	case ANSWER_ORDERED: /* the trace does not show whether it was used after the free ran */
+		snprintf(text, size, ", for up to %s%s%s%s",
+			 duration_text(longest_kept(&tally->ordered, tally->span)).text,
+			 tally->reused.count ? "; " : "",
+			 tally->reused.count ? count_text(tally->reused.count).text : "",
+			 tally->reused.count ? " reused meanwhile" : "");
+		break;
+	case ANSWER_UNFREED:
+		if (tally->allocations.unfreed.cut_off)
+			snprintf(text, size, "; %s in a trace without end mark",
+				 count_text(tally->allocations.unfreed.cut_off).text);
+		break;
+	default:
+		break;
 	}
 }
 
-static void print_freed_early(const struct tally *tally)
+const char *answer_more(const struct tally *tally, enum answer answer)
 {
-	const struct holders *holders = &tally->holders;
-	char more[300];
+	const struct answer_words *words = &answer_words[answer];
+	const char *meaning = words->meaning;
+	static char text[300];
+	char bytes[40] = "", details[160];
 
-	snprintf(more, sizeof(more), ": freed while in use; up to %s kept for %s",
-		 bytes_text(tally->kept_peak).text,
-		 duration_text(longest_kept(&tally->freed, tally->span)).text);
-	print_count(tally, "Stale registrations", EVENT_BIT(INVALIDATE), tally->freed_count, WRONG,
-		    more);
-	print_in_order(tally);
-	snprintf(more, sizeof(more), ": not dropped before the free; %s",
-		 bytes_text(holders->held_bytes).text);
-	print_count(tally, "Held registrations", EVENT_BIT(HELD), holders->held, WRONG, more);
-	if (holders->fates[FATE_REVOKED])
-		print_count(tally, "Revoked registrations", EVENT_BIT(HOLDER),
-			    holders->fates[FATE_REVOKED], NOTE, ": deregistered before a free");
-	print_retired(tally);
-	snprintf(more, sizeof(more), ": freed while its dma-buf was open; %s",
-		 bytes_text(holders->outlived_bytes).text);
-	print_count(tally, "Stale exports", EVENT_BIT(OUTLIVED), holders->outlived_all, WRONG,
-		    more);
-	if (holders->outlived_ordered)
-		print_count(tally, "Exports in use", EVENT_BIT(OUTLIVED), holders->outlived_ordered,
-			    NOTE, ": freed in stream order, dma-buf open");
+	if (words->bytes_key)
+		snprintf(bytes, sizeof(bytes), "%s%s", words->is_size ? ", " : "; ",
+			 bytes_text(tally->answers.all[answer].bytes).text);
+	put_details(tally, answer, details, sizeof(details));
+	snprintf(text, sizeof(text), "%s%s%s%s%s", words->is_size ? bytes : "", meaning ? ": " : "",
+		 meaning ? meaning : "", words->is_size ? "" : bytes, details);
+	return text;
 }
 
-static void print_problems(const struct tally *tally)
+const char *report_none(const struct tally *tally, uint64_t events)
 {
-	char more[300];
-
-	print_freed_early(tally);
-	print_count(tally, "Missed invalidations", EVENT_BIT(INVALIDATE), tally->missed_count,
-		    WRONG, ": frees that pindown noticed too late");
-	snprintf(more, sizeof(more), ": freed, but still pinned at the end; %s",
-		 bytes_text(tally->left_freed_bytes).text);
-	print_count(tally, "Leaked pins", EVENT_BIT(PIN) | EVENT_BIT(UNPIN) | EVENT_BIT(INVALIDATE),
-		    tally->left_freed, WRONG, more);
-	snprintf(more, sizeof(more), ", %s", bytes_text(tally->left.bytes).text);
-	print_count(tally, "Still pinned at the end", EVENT_BIT(PIN) | EVENT_BIT(UNPIN),
-		    tally->left_count, NOTE, more);
-	print_unfreed(tally);
-	print_count(tally, "Failed calls", EVENT_BIT(CALL), tally->calls_failed, NOTE, "");
-	print_count(tally, "Failed pins", EVENT_BIT(PIN), tally->all.failed, WRONG, "");
-	print_count(tally, "Errors", EVENT_BIT(ERROR), tally->events_of[PDN_EV_ERROR], WRONG,
-		    ": see pindown dump --event error");
-	print_count(tally, "Lost events", 0, tally->lost, WRONG,
-		    ": the trace had no space for them");
-}
-
-static void print_costs(const struct tally *tally)
-{
-	uint64_t hits = tally->counters.hits, gets = hits + tally->counters.misses;
-	const struct pin_tally *all = &tally->all;
-	char text[PLACE_TEXT_SIZE + 200];
-
-	if (gets) {
-		snprintf(text, sizeof(text), "%.2f %% of %s gets",
-			 100.0 * (double)hits / (double)gets, count_text(gets).text);
-		print_line("Hit ratio", FACT, text);
-	}
-	if (all->pins + all->failed) {
-		snprintf(text, sizeof(text), "%s in %s pins", duration_text(all->ns).text,
-			 count_text(all->pins + all->failed).text);
-		print_line("Time in pins", FACT, text);
-	}
-	if (all->evictions)
-		print_count(tally, "Evictions", EVENT_BIT(EVICT), all->evictions, NOTE,
-			    ": regions unpinned to make space for others");
-	if (tally->sites.count) {
-		const struct site *site = &tally->sites.list[0];
-
-		const char *many = site->count == 1 ? "" : "s";
-
-		if (strcmp(site->what, "pin") == 0)
-			snprintf(text, sizeof(text), "%s: %s in %s pin%s", site->caller,
-				 duration_text(site->ns).text, count_text(site->count).text, many);
-		else
-			snprintf(text, sizeof(text), "%s: %s in %s call%s of %s", site->caller,
-				 duration_text(site->ns).text, count_text(site->count).text, many,
-				 site->what);
-		print_line("Hottest call site", FACT, text);
-	}
-}
-
-const char report_definitions[] =
-	"Stale: a region of the cache was in use, by pindown_get or a registration, when "
-	"its memory was freed. Held: of these, registrations (an ibv_mr) that the program "
-	"had not dropped; PINDOWN_HELD decides about them. Cured: not dropped either, but it "
-	"ended with the free, and nobody got its address while the program held it. A region "
-	"that pindown_get holds stays pinned until pindown_put in any case.";
-
-/* They are easily confused, so they are told apart where one of them occurs. */
-bool report_defines(const struct tally *tally)
-{
-	return tally->freed_count || tally->holders.held || tally->ordered_count ||
-	       tally->holders.fates[FATE_CURED];
-}
-
-static void print_definitions(void)
-{
-	enum { COLUMNS = 78 };
-	const char *at = report_definitions;
-
-	out_print("\n");
-	while (*at) {
-		size_t length = strlen(at);
-
-		if (length > COLUMNS)
-			for (length = COLUMNS; at[length] != ' ';)
-				length--;
-		out_print("  %s%.*s%s\n", out_dim(), (int)length, at, out_plain());
-		at += length + (at[length] == ' ');
-	}
-}
-
-void report_answers(const struct tally *tally)
-{
-	report_heading("Answers");
-	print_problems(tally);
-	print_costs(tally);
-	if (report_defines(tally))
-		print_definitions();
-}
-
-bool report_is_bad(const struct tally *tally)
-{
-	const struct holders *holders = &tally->holders;
-
-	return tally->freed_count || tally->missed_count || tally->left_freed ||
-	       holders->outlived_all || holders->escapes || holders->dropped || holders->still_held;
-}
-
-/* ---- lists of regions ----------------------------------------------------------------------- */
-
-void report_who(const struct trace_file *file, const char *what, uint32_t stack, bool as_above)
-{
-	enum { MAX_CHAIN = 8 };
-	struct place places[MAX_CHAIN];
-	unsigned count = stack ? symbols_chain(file, stack, places, MAX_CHAIN) : 0;
-	char text[PLACE_TEXT_SIZE];
-
-	if (count && as_above) {
-		out_print("      %s%-11s  as above%s\n", out_dim(), what, out_plain());
-		return;
-	}
-	for (unsigned i = 0; i < count; i++)
-		out_print("      %s%-11s%s  %s\n", out_dim(), i ? "" : what, out_plain(),
-			  place_text(&places[i], text));
-}
-
-/* `above`: the finding of the row before, or NULL. */
-static void print_finding(const struct reader *reader, const struct finding *finding,
-			  const struct finding *above, bool freed)
-{
-	const struct region *region = &finding->region;
-	const struct region *other =
-		above && above->region.file == region->file ? &above->region : NULL;
-	const struct trace_file *file = reader_file(reader, region->file);
-	char *at = out_reserve();
-	char number[24];
-
-	*put_hex(number, region->addr) = '\0';
-	at = put_left(put_text(at, "  "), number, 15);
-	at = put_right(at, bytes_text(region->size).text, 9);
-	at = put_decimal_right(at, region->number, 8);
-	if (region->device >= 0)
-		at = put_decimal_right(at, (uint64_t)region->device, 7);
-	else
-		at = put_right(at, "-", 7);
-	at = put_right(at, duration_text(region->pinned_at).text, 10);
-	at = put_right(at, region->freed ? duration_text(region->freed_at).text : "-", 10);
-	if (freed)
-		at = put_right(at,
-			       finding->until == UINT64_MAX ? "never"
-							    : duration_text(finding->until).text,
-			       10);
-	if (reader_files(reader) > 1)
-		at = put_decimal_right(at, reader_rank_or_pid(reader, file), 8);
-	*at++ = '\n';
-	out_commit(at);
-	report_who(file, "pinned by", region->pin_stack,
-		   other && other->pin_stack == region->pin_stack);
-	report_who(file, "freed by", region->freed_stack,
-		   other && other->freed_stack == region->freed_stack);
-	if (freed)
-		report_who(file, "unpinned by", region->unpin_stack,
-			   other && other->unpin_stack == region->unpin_stack);
-}
-
-static void print_findings(const struct reader *reader, const struct findings *findings,
-			   uint64_t count, const char *heading, bool freed,
-			   const struct report_wishes *wishes)
-{
-	unsigned shown = findings->count;
-
-	if (!shown)
-		return;
-	if (!wishes->all && shown > SHORT_LIST)
-		shown = SHORT_LIST;
-	report_heading(heading);
-	out_print("  %saddress             size  region device pinned at  freed at%s%s%s\n",
-		  out_dim(), freed ? "  unpinned" : "", reader_process_title(reader), out_plain());
-	for (unsigned i = 0; i < shown; i++)
-		print_finding(reader, &findings->list[i], i ? &findings->list[i - 1] : NULL, freed);
-	if (shown < count)
-		out_print("  and %s more%s\n", count_text(count - shown).text,
-			  wishes->all ? "" : " (--all shows them)");
-}
-
-void report_regions(const struct reader *reader, const struct tally *tally,
-		    const struct report_wishes *wishes)
-{
-	print_findings(reader, &tally->freed, tally->freed_count,
-		       "Stale registrations: memory that was freed while in use", true, wishes);
-	print_findings(reader, &tally->ordered, tally->ordered_count,
-		       "Freed in stream order while in use", true, wishes);
-	print_findings(reader, &tally->missed, tally->missed_count, "Missed invalidations", true,
-		       wishes);
-	print_findings(reader, &tally->left, tally->left_count, "Still pinned at the end", false,
-		       wishes);
-}
-
-/* ---- call sites ----------------------------------------------------------------------------- */
-
-static void print_site(const struct site *site)
-{
-	char *at = out_reserve();
-
-	at = put_right(put_text(at, " "), duration_text(site->ns).text, 8);
-	at = put_right(at, count_text(site->count).text, 10);
-	at = put_right(at, duration_text(site->ns / site->count).text, 8);
-	at = put_text(at, "  ");
-	at = put_left(at, strlen(site->what) < 200 ? site->what : "(name too long)", 22);
-	at = put_text(put_text(at, " "), site->caller);
-	*at++ = '\n';
-	out_commit(at);
-}
-
-static bool has_stacks(const struct reader *reader)
-{
-	for (unsigned i = 0; i < reader_files(reader); i++)
-		if (reader_file(reader, i)->stack_count)
-			return true;
-	return false;
-}
-
-void report_sites(const struct reader *reader, const struct tally *tally,
-		  const struct report_wishes *wishes)
-{
-	unsigned count = tally->sites.count, shown = count;
-
-	if (!count && has_stacks(reader))
-		return;
-	report_heading("Call sites");
-	if (!count) {
-		out_print(
-			"  not recorded: the trace has no call stacks, which pindown run --trace\n"
-			"  records, and PINDOWN_TRACE_STACKS=16 with a plain LD_PRELOAD\n");
-		return;
-	}
-	if (!wishes->all && shown > SHORT_LIST)
-		shown = SHORT_LIST;
-	out_print("  %s  total     count    mean  call                   called by%s\n", out_dim(),
-		  out_plain());
-	for (unsigned i = 0; i < shown; i++)
-		print_site(&tally->sites.list[i]);
-	if (shown < count)
-		out_print("  and %u more (--all shows them)\n", count - shown);
+	if ((tally->recorded & events) == events)
+		return tally->incomplete ? "none in what was recorded" : NULL;
+	return (tally->recorded_by_some & events) == events ? "not recorded in every process"
+							    : "not recorded";
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* pindown report --diff: prints the changes from one run to another. */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,39 +42,20 @@ static void print_head(const char *heading)
 		  out_plain());
 }
 
-static void print_retired(const struct holders *one, const struct holders *other, unsigned answer)
-{
-	uint64_t before = retired_count(one, answer), after = retired_count(other, answer);
-	char name[40];
-
-	if (!before && !after)
-		return;
-	snprintf(name, sizeof(name), "%s", retired_answers[answer].what);
-	name[0] = (char)tolower((unsigned char)name[0]);
-	print_row(name, before, after, count_text, retired_answers[answer].is_fault);
-}
-
 static void print_figures(const struct tally *one, const struct tally *other)
 {
 	const struct pin_tally *a = &one->all, *b = &other->all;
 
 	print_head("Answers");
-	print_row("stale registrations", one->freed_count, other->freed_count, count_text, true);
-	print_row("freed in stream order, in use", one->ordered_count, other->ordered_count,
-		  count_text, false);
-	for (unsigned i = 0; i < RETIRED_ANSWERS; i++)
-		print_retired(&one->holders, &other->holders, i);
-	print_row("missed invalidations", one->missed_count, other->missed_count, count_text, true);
-	print_row("leaked pins", one->left_freed, other->left_freed, count_text, true);
+	for (unsigned i = 0; i < ANSWERS; i++)
+		if (answer_is_shown(one->answers.all, i) || answer_is_shown(other->answers.all, i))
+			print_row(answer_name(i), answer_figure(one->answers.all, i),
+				  answer_figure(other->answers.all, i),
+				  answer_words[i].is_size ? bytes_text : count_text,
+				  answer_words[i].gravity != FACT);
 	print_row("freed memory kept, maximum", one->kept_peak, other->kept_peak, bytes_text, true);
-	print_row("still pinned at the end", one->left.bytes, other->left.bytes, bytes_text, true);
-	print_row("unfreed at the end", one->allocations.unfreed.bytes,
-		  other->allocations.unfreed.bytes, bytes_text, true);
 	print_row("allocated at the peak", one->allocations.peak, other->allocations.peak,
 		  bytes_text, false);
-	print_row("failed calls", one->calls_failed, other->calls_failed, count_text, true);
-	print_row("failed pins", a->failed, b->failed, count_text, true);
-	print_row("lost events", one->lost, other->lost, count_text, true);
 	print_head("Registration cache");
 	print_row("traced for", one->span, other->span, duration_text, false);
 	print_row("hits", one->counters.hits, other->counters.hits, count_text, false);

@@ -37,19 +37,17 @@ static struct consumer *consumer_of(struct holders *holders, const struct record
 	return consumer;
 }
 
-static void count_held(struct holders *holders, const struct record *record)
+static void count_held(struct holders *holders, const struct event *event)
 {
+	const struct record *record = &event->record;
 	struct consumer *consumer = consumer_of(holders, record);
 
 	consumer->held += record->extra;
 	consumer->held_regions++;
 	consumer->held_bytes += record->pin_size;
-	if (record->reason == PINDOWN_REASON_ORDERED) {
-		holders->held_ordered += record->extra;
-		return;
-	}
-	holders->held += record->extra;
-	holders->held_bytes += record->pin_size;
+	if (record->reason != PINDOWN_REASON_ORDERED)
+		answers_add(holders->answers, event->file->index, ANSWER_HELD,
+			    (int64_t)record->extra, (int64_t)record->pin_size);
 }
 
 static void lessen(uint64_t *count, uint64_t by)
@@ -65,8 +63,7 @@ void holders_cured(struct holders *holders, const struct event *event, bool firs
 	lessen(&consumer->held, 1);
 	lessen(&consumer->held_regions, first);
 	lessen(&consumer->held_bytes, bytes);
-	lessen(&holders->held, 1);
-	lessen(&holders->held_bytes, bytes);
+	answers_add(holders->answers, event->file->index, ANSWER_HELD, -1, -(int64_t)bytes);
 }
 
 static void add_export(struct holders *holders, const struct event *event)
@@ -87,14 +84,11 @@ static void add_export(struct holders *holders, const struct event *event)
 static void add_outlived(struct holders *holders, const struct event *event)
 {
 	const struct record *record = &event->record;
+	bool is_ordered = record->reason == PINDOWN_REASON_ORDERED;
 
-	if (record->reason == PINDOWN_REASON_ORDERED) {
-		holders->outlived_ordered++;
-		return;
-	}
-	holders->outlived_all++;
-	holders->outlived_bytes += record->size;
-	if (holders->outlived_count == MAX_OUTLIVED)
+	answers_add(holders->answers, event->file->index,
+		    is_ordered ? ANSWER_EXPORTS_ORDERED : ANSWER_EXPORTS, 1, (int64_t)record->size);
+	if (is_ordered || holders->outlived_count == MAX_OUTLIVED)
 		return;
 	holders->outlived = grow(holders->outlived, &holders->outlived_capacity,
 				 holders->outlived_count, sizeof(*holders->outlived));
@@ -126,7 +120,7 @@ void holders_count(struct holders *holders, const struct event *event)
 		consumer->revoked += !!(record->flags & PDN_TRACE_IN_USE);
 		break;
 	case PDN_EV_HELD:
-		count_held(holders, record);
+		count_held(holders, event);
 		break;
 	case PDN_EV_EXPORT:
 		add_export(holders, event);
@@ -152,9 +146,9 @@ static int compare_exports(const void *a, const void *b)
 	return (one->number > other->number) - (one->number < other->number);
 }
 
-void holders_match(struct holders *holders, const struct reader *reader, struct faults *faults)
+void holders_match(struct holders *holders, const struct reader *reader)
 {
-	registrations_match(holders, reader, faults);
+	registrations_match(holders, reader);
 	if (!holders->export_count)
 		return;
 	sort(holders->exports, holders->export_count, sizeof(*holders->exports), compare_exports);
@@ -251,6 +245,7 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 			       unsigned max)
 {
 	unsigned shown = holders->outlived_count < max ? holders->outlived_count : max;
+	uint64_t count = holders->answers->all[ANSWER_EXPORTS].count;
 
 	if (!shown)
 		return;
@@ -260,8 +255,8 @@ static void print_all_outlived(const struct holders *holders, const struct reade
 		  out_dim(), reader_process_title(reader), out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_outlived(&holders->outlived[i], reader);
-	if (shown < holders->outlived_all)
-		out_print("  and %s more%s\n", count_text(holders->outlived_all - shown).text,
+	if (shown < count)
+		out_print("  and %s more%s\n", count_text(count - shown).text,
 			  shown < holders->outlived_count ? " (--all shows them)" : "");
 }
 

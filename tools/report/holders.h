@@ -6,7 +6,7 @@
 #ifndef HOLDERS_H
 #define HOLDERS_H
 
-#include "tools/report/verdict.h"
+#include "tools/report/answers.h"
 #include "tools/trace/reader.h"
 #include "tools/trace/regions.h"
 
@@ -64,28 +64,19 @@ struct holders {
 	unsigned export_count, export_capacity;
 	struct outlived *outlived;
 	unsigned outlived_count, outlived_capacity;
-	uint64_t outlived_all, outlived_bytes; /* including those not listed */
-	uint64_t outlived_ordered;	       /* not included above: freed in stream order */
 	struct registration *registrations;
 	unsigned registration_count, registration_capacity;
 	unsigned registration_turn; /* the list is full: which one may make place next */
 	uint64_t registrations_all; /* including those not listed */
-	uint64_t fates[FATES];
-	struct regions freed; /* memory under registrations; the key's number is 0 */
-	/* Addresses under registrations that had ended; all three should be 0. */
-	uint64_t escapes, dropped, still_held;
+	struct regions freed;	    /* memory under registrations; the key's number is 0 */
 	struct consumer *consumers;
 	unsigned consumer_count, consumer_capacity;
-	uint64_t held, held_bytes;
-	uint64_t held_ordered; /* not included above: freed in stream order */
+	struct answers *answers;
 };
 
 void holders_count(struct holders *holders, const struct event *event);
-/*
- * After the last event: finds the exports of outlived dma-bufs, and what is held at the end, which
- * counts as a fault of its file.
- */
-void holders_match(struct holders *holders, const struct reader *reader, struct faults *faults);
+/* After the last event: finds the exports of outlived dma-bufs, and what is held at the end. */
+void holders_match(struct holders *holders, const struct reader *reader);
 void holders_free(struct holders *holders);
 
 /* Prints their parts of the report, with lists of up to `max` lines. */
@@ -93,8 +84,7 @@ void holders_print(const struct holders *holders, const struct reader *reader, u
 
 /* registrations.c: the same for registrations that the program had. */
 void registrations_count(struct holders *holders, const struct event *event);
-void registrations_match(struct holders *holders, const struct reader *reader,
-			 struct faults *faults);
+void registrations_match(struct holders *holders, const struct reader *reader);
 void registrations_print(const struct holders *holders, const struct reader *reader, unsigned max);
 
 /*
@@ -104,15 +94,6 @@ void registrations_print(const struct holders *holders, const struct reader *rea
 bool registrations_cured(struct holders *holders, const struct event *event);
 /* Then it does not count as held; nor, with its first one, does the region. */
 void holders_cured(struct holders *holders, const struct event *event, bool first);
-
-/* What the report says of retired addresses, in all its forms; a line is left out if it is 0. */
-enum { RETIRED_ANSWERS = 4 };
-extern const struct retired_answer {
-	const char *key, *what, *more;
-	bool is_fault;
-	size_t offset; /* of the count in struct holders */
-} retired_answers[RETIRED_ANSWERS];
-uint64_t retired_count(const struct holders *holders, unsigned answer);
 
 /* What became of it: "kept", "open" and so on. */
 const char *registration_fate(const struct registration *registration);

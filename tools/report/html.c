@@ -85,11 +85,19 @@ static void put_head(FILE *page, const struct reader *reader)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-static void put_count(FILE *page, const char *what, uint64_t count, const char *bad,
-		      const char *more)
+static void put_answer(FILE *page, const struct tally *tally, enum answer answer)
 {
-	html_answer(page, count ? bad : "good", what, count ? count_text(count).text : "none",
-		    count ? more : "");
+	static const char *const kinds[] = {[FACT] = "", [NOTE] = "note", [WRONG] = "bad"};
+	const struct answer_words *words = &answer_words[answer];
+	uint64_t count = tally->answers.all[answer].count;
+	const char *none = report_none(tally, words->events), *more = answer_more(tally, answer);
+
+	if (count)
+		html_answer(page, kinds[words->gravity], words->what, count_text(count).text,
+			    *more ? more + 2 : "");
+	else
+		html_answer(page, none ? "note" : "good", words->what, none ? "–" : "none",
+			    none ? none : "");
 }
 
 static void put_answers(FILE *page, const struct tally *tally)
@@ -98,30 +106,17 @@ static void put_answers(FILE *page, const struct tally *tally)
 	char value[64], more[PLACE_TEXT_SIZE + 200];
 
 	html_begin_answers(page);
-	snprintf(more, sizeof(more), "memory freed while in use, up to %s kept",
-		 bytes_text(tally->kept_peak).text);
-	html_counted(page, tally, "Stale registrations", EVENT_BIT(INVALIDATE), tally->freed_count,
-		     "bad", more);
-	if (tally->ordered_count)
-		put_count(page, "Freed in stream order", tally->ordered_count, "note",
-			  "while in use");
-	html_holder_answers(page, tally);
-	html_counted(page, tally, "Missed invalidations", EVENT_BIT(INVALIDATE),
-		     tally->missed_count, "bad", "frees that pindown noticed too late");
-	snprintf(more, sizeof(more), "freed, but still pinned at the end: %s",
-		 bytes_text(tally->left_freed_bytes).text);
-	html_counted(page, tally, "Leaked pins",
-		     EVENT_BIT(PIN) | EVENT_BIT(UNPIN) | EVENT_BIT(INVALIDATE), tally->left_freed,
-		     "bad", more);
-	html_counted(page, tally, "Still pinned at the end", EVENT_BIT(PIN) | EVENT_BIT(UNPIN),
-		     tally->left_count, "note", bytes_text(tally->left.bytes).text);
-	html_memory_answers(page, tally);
-	html_counted(page, tally, "Failed calls", EVENT_BIT(CALL), tally->calls_failed, "note", "");
-	html_counted(page, tally, "Failed pins", EVENT_BIT(PIN), tally->all.failed, "bad", "");
-	html_counted(page, tally, "Errors", EVENT_BIT(ERROR), tally->events_of[PDN_EV_ERROR], "bad",
-		     "pindown dump --event error shows them");
-	put_count(page, "Lost events", tally->lost, "bad",
-		  "there was no space for them in the trace");
+	for (unsigned i = 0; i < ANSWERS; i++)
+		if (answer_is_shown(tally->answers.all, i))
+			put_answer(page, tally, i);
+	if (tally->allocations.count) {
+		snprintf(more, sizeof(more), "at %s; %s in %s allocations",
+			 duration_text(tally->allocations.peak_at).text,
+			 bytes_text(tally->allocations.total).text,
+			 count_text(tally->allocations.count).text);
+		html_answer(page, "", "Allocated at the peak",
+			    bytes_text(tally->allocations.peak).text, more);
+	}
 	snprintf(value, sizeof(value), gets ? "%.2f %%" : "–",
 		 gets ? 100.0 * (double)hits / (double)gets : 0.0);
 	snprintf(more, sizeof(more), "of %s gets", count_text(gets).text);
@@ -132,7 +127,9 @@ static void put_answers(FILE *page, const struct tally *tally)
 	snprintf(more, sizeof(more), "at %s; maximum %s regions",
 		 duration_text(tally->all.peak_at).text, count_text(tally->all.peak_regions).text);
 	html_answer(page, "", "Pinned at the peak", bytes_text(tally->all.peak_bytes).text, more);
-	put_count(page, "Evictions", tally->all.evictions, "note", "to make space for others");
+	html_answer(page, tally->all.evictions ? "note" : "good", "Evictions",
+		    tally->all.evictions ? count_text(tally->all.evictions).text : "none",
+		    tally->all.evictions ? "to make space for others" : "");
 	html_end_answers(page);
 }
 
@@ -273,20 +270,11 @@ static void put_devices(FILE *page, const struct tally *tally)
 	html_end_table(page, 0, 0);
 }
 
-/* How many of the findings are of a process. */
-static uint64_t findings_of(const struct findings *findings, unsigned file)
-{
-	uint64_t count = 0;
-
-	for (unsigned i = 0; i < findings->count; i++)
-		count += findings->list[i].region.file == file;
-	return count;
-}
-
 static void put_processes(FILE *page, const struct reader *reader, const struct tally *tally)
 {
-	static const char *const columns[] = {"#rank", "#process", "#peak", "#stale",  "#missed",
-					      "#left", "#traced",  "host",  "command", NULL};
+	static const char *const columns[] = {"#rank",	  "#process", "#peak", "#stale",
+					      "#exports", "#missed",  "#left", "#traced",
+					      "host",	  "command",  NULL};
 	unsigned count = reader_files(reader),
 		 shown = count < MAX_PROCESSES ? count : MAX_PROCESSES;
 
@@ -295,15 +283,15 @@ static void put_processes(FILE *page, const struct reader *reader, const struct 
 	html_begin_table(page, "Processes", columns);
 	for (unsigned i = 0; i < shown; i++) {
 		const struct trace_file *file = reader_file(reader, i);
-		uint64_t stale = findings_of(&tally->freed, i),
-			 missed = findings_of(&tally->missed, i);
+		const struct amount *answers = tally->answers.of_file[i];
 
-		fputs(stale || missed ? "<tr class=\"bad\">" : "<tr>", page);
+		fputs(answers_are_bad(answers) ? "<tr class=\"bad\">" : "<tr>", page);
 		html_process(page, file->rank, file->header.pid);
 		html_bytes(page, tally->history.processes[i].peak);
-		html_count(page, stale);
-		html_count(page, missed);
-		html_count(page, findings_of(&tally->left, i));
+		html_count(page, answers[ANSWER_STALE].count);
+		html_count(page, answers[ANSWER_EXPORTS].count);
+		html_count(page, answers[ANSWER_MISSED].count);
+		html_count(page, answers[ANSWER_LEFT].count);
 		html_ns(page, file_span(file));
 		html_words(page, file->host);
 		fputs("<td class=\"w\">", page);
@@ -367,17 +355,17 @@ static void put_page(FILE *page, const struct reader *reader, const struct tally
 	html_definitions(page, tally);
 	put_processes(page, reader, tally);
 	put_findings(page, "Stale registrations: memory freed while in use", reader, &tally->freed,
-		     tally->freed_count, true);
+		     tally->answers.all[ANSWER_STALE].count, true);
 	put_findings(page, "Freed in stream order while in use", reader, &tally->ordered,
-		     tally->ordered_count, true);
-	put_findings(page, "Missed invalidations", reader, &tally->missed, tally->missed_count,
-		     true);
+		     tally->answers.all[ANSWER_ORDERED].count, true);
+	put_findings(page, "Missed invalidations", reader, &tally->missed,
+		     tally->answers.all[ANSWER_MISSED].count, true);
 	html_holders(page, reader, &tally->holders);
 	put_pictures(page, reader, tally);
 	html_memory(page, reader, tally);
 	/* These are no fault, and often many. */
-	put_findings(page, "Still pinned at the end", reader, &tally->left, tally->left_count,
-		     false);
+	put_findings(page, "Still pinned at the end", reader, &tally->left,
+		     tally->answers.all[ANSWER_LEFT].count, false);
 	put_sites(page, &tally->sites);
 	put_calls(page, tally);
 	put_devices(page, tally);

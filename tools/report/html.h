@@ -41,8 +41,6 @@ void html_end_answers(FILE *page);
 /* Rank, "–" when unknown, and process number: two columns. */
 void html_process(FILE *page, int64_t rank, uint32_t pid);
 
-extern const char html_style[], html_script[];
-
 /*
  * ---- pictures ----------------------------------------------------------------------------------
  */

@@ -13,7 +13,7 @@
 #include "tools/report/html_sections.h"
 #include "tools/trace/symbols.h"
 
-enum { MAX_STACKS = 1000, MAX_CHAIN = 48, ROW = 20 /* pixels */, NONE = 0 };
+enum { MAX_STACKS = 1000, MAX_CHAIN = 48, ROW = 20 /* pixels, as in page.css */, NONE = 0 };
 
 struct box {
 	char *text;
@@ -140,20 +140,6 @@ static void put_box(FILE *page, const struct tree *tree, unsigned i, double left
 	}
 }
 
-static void put_style(FILE *page)
-{
-	fprintf(page,
-		"<style>.flame{position:relative;overflow:hidden;border:1px solid var(--line);"
-		"border-radius:6px;background:var(--card)}.flame div{position:absolute;"
-		"box-sizing:border-box;height:%dpx;line-height:%dpx;padding:0 3px;font-size:12px;"
-		"overflow:hidden;white-space:nowrap;text-overflow:ellipsis;cursor:default;"
-		"border:1px solid var(--card);border-radius:3px;background:var(--one-soft)}"
-		".flame .narrow{padding:0;border-width:0 0 1px;color:transparent}"
-		".flame.u div{background:var(--two-soft)}"
-		".flame div:hover{outline:1px solid var(--text)}</style>\n",
-		ROW, ROW - 2);
-}
-
 void html_flame(FILE *page, const struct reader *reader, const struct allocations *all,
 		enum flame flame)
 {
@@ -161,7 +147,6 @@ void html_flame(FILE *page, const struct reader *reader, const struct allocation
 	bool at_peak = flame == FLAME_AT_PEAK;
 
 	if (tree.boxes[0].bytes) {
-		put_style(page);
 		fprintf(page,
 			"<h2>%s</h2>\n<p class=\"dim\">%s. A box is as wide as the bytes that a "
 			"function and those above it, which it called, have allocated.</p>\n"

@@ -12,32 +12,6 @@
 
 enum { MAX_ROWS = 500, MAX_CHAIN = 8 };
 
-void html_holder_answers(FILE *page, const struct tally *tally)
-{
-	const struct holders *holders = &tally->holders;
-	char more[120];
-
-	snprintf(more, sizeof(more), "not dropped before the free; %s",
-		 bytes_text(holders->held_bytes).text);
-	html_counted(page, tally, "Held registrations", EVENT_BIT(HELD), holders->held, "bad",
-		     more);
-	if (holders->fates[FATE_REVOKED])
-		html_counted(page, tally, "Revoked registrations", EVENT_BIT(HOLDER),
-			     holders->fates[FATE_REVOKED], "note", "deregistered before a free");
-	for (unsigned i = 0; i < RETIRED_ANSWERS; i++) {
-		const struct retired_answer *answer = &retired_answers[i];
-
-		if (retired_count(holders, i))
-			html_counted(page, tally, answer->what, EVENT_BIT(RETIRE),
-				     retired_count(holders, i), answer->is_fault ? "bad" : "",
-				     answer->more);
-	}
-	snprintf(more, sizeof(more), "memory freed while its dma-buf was open; %s",
-		 bytes_text(holders->outlived_bytes).text);
-	html_counted(page, tally, "Stale exports", EVENT_BIT(OUTLIVED), holders->outlived_all,
-		     "bad", more);
-}
-
 void html_definitions(FILE *page, const struct tally *tally)
 {
 	if (report_defines(tally))
@@ -120,7 +94,7 @@ static void put_outlived(FILE *page, const struct reader *reader, const struct h
 		html_process(page, file->rank, file->header.pid);
 		fputs("</tr>\n", page);
 	}
-	html_end_table(page, shown, holders->outlived_all);
+	html_end_table(page, shown, holders->answers->all[ANSWER_EXPORTS].count);
 }
 
 static void put_consumers(FILE *page, const struct holders *holders)

@@ -31,23 +31,19 @@ static void put_head(FILE *page, const struct job *job)
 	fputs("</p>\n", page);
 }
 
-/* Whether a figure that is not 0 is a fault. */
-static bool is_fault(enum job_figure figure)
-{
-	return figure != JOB_PEAK && figure != JOB_PIN_NS && figure != JOB_MISSES &&
-	       figure != JOB_CALLS && figure != JOB_CURED;
-}
-
 static void put_outlier(FILE *page, const struct job *job, enum job_figure figure)
 {
+	static const char *const kinds[] = {[FACT] = "", [NOTE] = "note", [WRONG] = "bad"};
 	const struct job_spread *spread = &job->spreads[figure];
 	const struct job_process *most = spread->most;
-	char title[2] = "", what[60], more[300], who[120];
+	struct job_words words = job_words(figure);
+	char more[300], who[120];
 
-	title[0] = (char)(job_names[figure].text[0] - 'a' + 'A');
-	snprintf(what, sizeof(what), "%s%s", title, job_names[figure].text + 1);
 	if (!most) {
-		html_answer(page, "good", what, "none", "");
+		snprintf(more, sizeof(more), "not recorded in %u of %u", spread->unknown,
+			 job->count);
+		html_answer(page, spread->unknown ? "note" : "good", words.what,
+			    spread->unknown ? "–" : "none", spread->unknown ? more : "");
 		return;
 	}
 	if (most->figures[figure] == spread->median)
@@ -59,36 +55,44 @@ static void put_outlier(FILE *page, const struct job *job, enum job_figure figur
 	snprintf(more, sizeof(more), "%s; median %s; not 0 in %s of %s", who,
 		 job_text(figure, spread->median).text, count_text(spread->processes).text,
 		 count_text(job->count).text);
-	html_answer(page,
-		    is_fault(figure)	  ? "bad"
-		    : figure == JOB_CALLS ? "note"
-					  : "",
-		    what, job_text(figure, most->figures[figure]).text, more);
+	html_answer(page, kinds[words.gravity], words.what,
+		    job_text(figure, most->figures[figure]).text, more);
 }
 
-static void put_process(FILE *page, const struct job_process *process)
+static void put_process(FILE *page, const struct job *job, const struct job_process *process)
 {
-	fprintf(page, "<tr%s>", job_problems(process) ? " class=\"bad\"" : "");
+	fprintf(page, "<tr%s>", process->problems ? " class=\"bad\"" : "");
 	html_process(page, process->rank, process->pid);
 	html_words(page, process->host);
 	for (unsigned i = 0; i < JOB_FIGURES; i++)
-		html_number(page, process->figures[i], job_text(i, process->figures[i]).text);
+		if (job->spreads[i].most)
+			html_number(page, process->figures[i],
+				    job_text(i, process->figures[i]).text);
 	html_ns(page, process->span);
 	html_words(page, strrchr(process->trace, '/') + 1);
 	fputs("</tr>\n", page);
 }
 
+/* Of the figures, those that are not 0 everywhere. */
 static void put_processes(FILE *page, const struct job *job)
 {
-	static const char *const columns[] = {
-		"#rank",	"#process", "host",	    "#peak",	     "#stale",	"#held",
-		"#cured",	"#uncured", "#failed pins", "#failed calls", "#missed", "#leaked",
-		"#lost events", "#in pins", "#misses",	    "#traced for",   "trace",	NULL};
-	unsigned shown = job->count < MAX_PROCESSES ? job->count : MAX_PROCESSES;
+	static char titles[JOB_FIGURES][40];
+	const char *columns[JOB_FIGURES + 6] = {"#rank", "#process", "host"};
+	unsigned shown = job->count < MAX_PROCESSES ? job->count : MAX_PROCESSES, count = 3;
 
+	for (unsigned i = 0; i < JOB_FIGURES; i++) {
+		const char *what = i == JOB_PEAK ? "Peak" : job_words(i).what;
+
+		if (!job->spreads[i].most)
+			continue;
+		snprintf(titles[i], sizeof(titles[i]), "#%c%s", what[0] - 'A' + 'a', what + 1);
+		columns[count++] = titles[i];
+	}
+	columns[count++] = "#traced for";
+	columns[count] = "trace";
 	html_begin_table(page, "Processes, the worst first", columns);
 	for (unsigned i = 0; i < shown; i++)
-		put_process(page, &job->processes[i]);
+		put_process(page, job, &job->processes[i]);
 	html_end_table(page, shown, job->count);
 }
 
@@ -102,7 +106,8 @@ bool job_html(const char *name, const struct job *job)
 	fputs("<h2>The most in one process</h2>\n", page);
 	html_begin_answers(page);
 	for (unsigned i = 0; i < JOB_FIGURES; i++)
-		put_outlier(page, job, i);
+		if (job_is_shown(job, i))
+			put_outlier(page, job, i);
 	html_end_answers(page);
 	put_processes(page, job);
 	html_end(page);

@@ -11,35 +11,6 @@
 
 enum { MAX_ROWS = 500, HEIGHT = 130 };
 
-void html_counted(FILE *page, const struct tally *tally, const char *what, uint64_t events,
-		  uint64_t count, const char *kind, const char *more)
-{
-	const char *none = report_none(tally, events);
-
-	if (count)
-		html_answer(page, kind, what, count_text(count).text, more);
-	else if (none)
-		html_answer(page, "note", what, "–", none);
-	else
-		html_answer(page, "good", what, "none", "");
-}
-
-void html_memory_answers(FILE *page, const struct tally *tally)
-{
-	const struct allocations *all = &tally->allocations;
-	char more[120];
-
-	snprintf(more, sizeof(more), "%s that no call freed", bytes_text(all->unfreed.bytes).text);
-	html_counted(page, tally, "Unfreed at the end", EVENT_BIT(CALL), all->unfreed.count, "note",
-		     more);
-	if (!all->count)
-		return;
-	snprintf(more, sizeof(more), "at %s; %s in %s allocations",
-		 duration_text(all->peak_at).text, bytes_text(all->total).text,
-		 count_text(all->count).text);
-	html_answer(page, "", "Allocated at the peak", bytes_text(all->peak).text, more);
-}
-
 /* ---- over time ------------------------------------------------------------------------------ */
 
 static double height_of(uint64_t value, uint64_t max)

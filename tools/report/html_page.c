@@ -10,6 +10,15 @@
 #include "tools/report/html_tables.h"
 #include "tools/trace/rank.h"
 
+/* The files page.css and page.js, as texts. */
+#define FILE_TEXT(name, path)                                              \
+	extern const char name[];                                          \
+	__asm__(".pushsection .rodata\n" #name ":\n.incbin \"" path "\"\n" \
+		".byte 0\n.popsection")
+
+FILE_TEXT(html_style, "tools/report/page.css");
+FILE_TEXT(html_script, "tools/report/page.js");
+
 /* ---- text ----------------------------------------------------------------------------------- */
 
 void html_text(FILE *page, const char *text)

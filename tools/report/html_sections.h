@@ -7,14 +7,6 @@
 
 #include "tools/report/tally.h"
 
-/*
- * An answer that is a count, or says that it was not recorded. `events`: those from which it is
- * counted, as bits; `kind`: the box's when the count is not 0. (html_memory.c)
- */
-void html_counted(FILE *page, const struct tally *tally, const char *what, uint64_t events,
-		  uint64_t count, const char *kind, const char *more);
-/* The answers about memory. */
-void html_memory_answers(FILE *page, const struct tally *tally);
 /* A picture of the allocated bytes over time. */
 void html_allocated(FILE *page, const struct tally *tally);
 /* Flame graphs of the allocations, and their call sites. */
@@ -26,7 +18,6 @@ void html_flame(FILE *page, const struct reader *reader, const struct allocation
 		enum flame flame);
 
 /* Registrations and dma-bufs that outlived their memory (html_holders.c). */
-void html_holder_answers(FILE *page, const struct tally *tally);
 void html_holders(FILE *page, const struct reader *reader, const struct holders *holders);
 /* Stale and held: what the words mean. */
 void html_definitions(FILE *page, const struct tally *tally);

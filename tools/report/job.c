@@ -16,28 +16,33 @@
 #include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
-const struct job_name job_names[JOB_FIGURES] = {
-	[JOB_PEAK] = {"peak_bytes", "pinned at the peak", "bytes"},
-	[JOB_STALE] = {"stale_registrations", "stale registrations", ""},
-	[JOB_HELD] = {"held_registrations", "held registrations", ""},
-	[JOB_CURED] = {"cured_registrations", "cured registrations", ""},
-	[JOB_UNCURED] = {"uncured_addresses", "uncured addresses", ""},
-	[JOB_FAILED] = {"failed_pins", "failed pins", ""},
-	[JOB_CALLS] = {"failed_calls", "failed calls", ""},
-	[JOB_MISSED] = {"missed_invalidations", "missed invalidations", ""},
-	[JOB_LEAKED] = {"leaked_bytes", "leaked", "bytes"},
-	[JOB_LOST] = {"lost_events", "lost events", ""},
-	[JOB_PIN_NS] = {"pin_ns", "time in pins", "ns"},
-	[JOB_MISSES] = {"misses", "misses", ""},
-};
+struct job_words job_words(enum job_figure figure)
+{
+	const struct answer_words *words = &answer_words[figure - JOB_ANSWER];
+
+	if (figure == JOB_PEAK)
+		return (struct job_words){"peak_bytes", "Pinned at the peak", 'b', FACT};
+	if (figure == JOB_PIN_NS)
+		return (struct job_words){"pin_ns", "Time in pins", 'n', FACT};
+	if (figure == JOB_MISSES)
+		return (struct job_words){"misses", "Misses", 0, FACT};
+	return (struct job_words){words->is_size ? words->bytes_key : words->key, words->what,
+				  words->is_size ? 'b' : 0, words->gravity};
+}
+
+bool job_is_shown(const struct job *job, enum job_figure figure)
+{
+	return figure < JOB_ANSWER || figure >= JOB_PIN_NS || job->spreads[figure].most ||
+	       !answer_words[figure - JOB_ANSWER].if_any;
+}
 
 struct out_text job_text(enum job_figure figure, uint64_t value)
 {
-	const char *unit = job_names[figure].unit;
+	char unit = job_words(figure).unit;
 
-	return *unit == 'b'   ? bytes_text(value)
-	       : *unit == 'n' ? duration_text(value)
-			      : count_text(value);
+	return unit == 'b'   ? bytes_text(value)
+	       : unit == 'n' ? duration_text(value)
+			     : count_text(value);
 }
 
 bool job_is_folder(const char *name)
@@ -63,33 +68,28 @@ static void count(struct job *job, char *trace, const struct reader *reader,
 		  const struct tally *tally)
 {
 	const struct trace_file *file = reader_file(reader, 0);
-	const struct holders *holders = &tally->holders;
 	struct job_process *process;
 
 	job->processes = grow(job->processes, &job->capacity, job->count, sizeof(*job->processes));
 	process = &job->processes[job->count++];
-	*process = (struct job_process){
-		.trace = trace,
-		.host = host_of(job, file->host),
-		.rank = file->rank,
-		.pid = file->header.pid,
-		.bad = report_is_bad(tally),
-		.hits = tally->counters.hits,
-		.pins = tally->all.pins,
-		.span = tally->span,
-		.figures = {[JOB_PEAK] = tally->all.peak_bytes,
-			    [JOB_STALE] = tally->freed_count,
-			    [JOB_HELD] = holders->held,
-			    [JOB_CURED] = holders->fates[FATE_CURED],
-			    [JOB_UNCURED] =
-				    holders->escapes + holders->dropped + holders->still_held,
-			    [JOB_FAILED] = tally->all.failed,
-			    [JOB_CALLS] = tally->calls_failed,
-			    [JOB_MISSED] = tally->missed_count,
-			    [JOB_LEAKED] = tally->left_freed_bytes,
-			    [JOB_LOST] = tally->lost,
-			    [JOB_PIN_NS] = tally->all.ns,
-			    [JOB_MISSES] = tally->counters.misses}};
+	*process = (struct job_process){.trace = trace,
+					.host = host_of(job, file->host),
+					.rank = file->rank,
+					.pid = file->header.pid,
+					.bad = answers_are_bad(tally->answers.all),
+					.hits = tally->counters.hits,
+					.pins = tally->all.pins,
+					.span = tally->span,
+					.figures = {[JOB_PEAK] = tally->all.peak_bytes,
+						    [JOB_PIN_NS] = tally->all.ns,
+						    [JOB_MISSES] = tally->counters.misses}};
+	for (unsigned i = 0; i < ANSWERS; i++) {
+		process->figures[JOB_ANSWER + i] = answer_figure(tally->answers.all, i);
+		if (report_none(tally, answer_words[i].events))
+			process->unknown |= 1ull << i;
+		if (answer_words[i].gravity == WRONG)
+			process->problems += tally->answers.all[i].count;
+	}
 }
 
 /* Takes over `trace`. */
@@ -100,6 +100,7 @@ static void read_trace(struct job *job, char *trace)
 
 	if (!reader) {
 		job->unreadable++;
+		verdict_unread(&job->verdict, trace);
 		release(trace);
 		return;
 	}
@@ -160,6 +161,8 @@ static struct job_spread spread_of(const struct job *job, enum job_figure figure
 		sorted[i] = process->figures[figure];
 		spread.total += sorted[i];
 		spread.processes += sorted[i] != 0;
+		if (figure >= JOB_ANSWER && figure < JOB_PIN_NS)
+			spread.unknown += process->unknown >> (figure - JOB_ANSWER) & 1;
 		if (sorted[i] > most) {
 			most = sorted[i];
 			spread.most = process;
@@ -205,21 +208,12 @@ static void find_ranks(struct job *job)
 	}
 }
 
-uint64_t job_problems(const struct job_process *process)
-{
-	return process->figures[JOB_STALE] + process->figures[JOB_HELD] +
-	       process->figures[JOB_UNCURED] + process->figures[JOB_FAILED] +
-	       process->figures[JOB_MISSED] + (process->figures[JOB_LEAKED] != 0) +
-	       (process->figures[JOB_LOST] != 0);
-}
-
 static int compare_badness(const void *a, const void *b)
 {
 	const struct job_process *one = a, *other = b;
-	uint64_t worse = job_problems(one), better = job_problems(other);
 
-	if (worse != better)
-		return worse > better ? -1 : 1;
+	if (one->problems != other->problems)
+		return one->problems > other->problems ? -1 : 1;
 	if (one->figures[JOB_PEAK] != other->figures[JOB_PEAK])
 		return one->figures[JOB_PEAK] > other->figures[JOB_PEAK] ? -1 : 1;
 	return compare_ranks(a, b);
@@ -278,24 +272,38 @@ static void print_heading(const struct job *job)
 			  out_plain());
 }
 
-static void print_spread(enum job_figure figure, const struct job_spread *spread)
+/* Names in tables begin with a small letter. */
+static const char *small(const char *what)
 {
-	char *at = put_left(put_text(out_reserve(), "  "), job_names[figure].text, 21), who[64];
+	static char name[40];
+
+	snprintf(name, sizeof(name), "%c%s", what[0] - 'A' + 'a', what + 1);
+	return name;
+}
+
+static void print_spread(const struct job *job, enum job_figure figure)
+{
+	const struct job_spread *spread = &job->spreads[figure];
+	char *at = put_left(put_text(out_reserve(), "  "), small(job_words(figure).what), 24);
+	char text[64];
 
 	if (!spread->most) {
-		at = put_text(put_text(put_text(at, out_green()), "none"), out_plain());
+		snprintf(text, sizeof(text), "not recorded in %u of %u", spread->unknown,
+			 job->count);
+		at = put_text(at, spread->unknown ? out_yellow() : out_green());
+		at = put_text(put_text(at, spread->unknown ? text : "none"), out_plain());
 		*at++ = '\n';
 		out_commit(at);
 		return;
 	}
 	if (spread->most->figures[figure] == spread->median)
-		snprintf(who, sizeof(who), "many");
+		snprintf(text, sizeof(text), "many");
 	else if (spread->most->rank == NO_RANK)
-		snprintf(who, sizeof(who), "process %u", spread->most->pid);
+		snprintf(text, sizeof(text), "process %u", spread->most->pid);
 	else
-		snprintf(who, sizeof(who), "rank %u", (unsigned)spread->most->rank);
-	at = put_right(at, job_text(figure, spread->most->figures[figure]).text, 10);
-	at = put_left(put_text(at, "  "), who, 16);
+		snprintf(text, sizeof(text), "rank %u", (unsigned)spread->most->rank);
+	at = put_right(at, job_text(figure, spread->most->figures[figure]).text, 9);
+	at = put_left(put_text(at, "  "), text, 14);
 	at = put_right(at, job_text(figure, spread->median).text, 10);
 	at = put_right(at, job_text(figure, spread->total).text, 10);
 	at = put_decimal_right(at, spread->processes, 8);
@@ -303,23 +311,33 @@ static void print_spread(enum job_figure figure, const struct job_spread *spread
 	out_commit(at);
 }
 
+/* The columns of the table of processes. */
+static const struct {
+	const char *title;
+	enum answer answer;
+} columns[] = {{"stale", ANSWER_STALE},
+	       {"exports", ANSWER_EXPORTS},
+	       {"held", ANSWER_HELD},
+	       {"failed", ANSWER_FAILED_PINS},
+	       {"missed", ANSWER_MISSED}};
+enum { COLUMNS = sizeof(columns) / sizeof(columns[0]) };
+
 static void print_process(const struct job_process *process)
 {
-	const uint64_t *figures = process->figures;
 	char host[24];
 	char *at = out_reserve();
 
-	snprintf(host, sizeof(host), "%.16s", process->host);
+	snprintf(host, sizeof(host), "%.12s", process->host);
 	at = put_rank(at, process);
 	at = put_decimal_right(at, process->pid, 9);
-	at = put_left(put_text(at, "  "), host, 17);
-	at = put_right(at, bytes_text(figures[JOB_PEAK]).text, 9);
-	at = put_text(at, job_problems(process) ? out_red() : "");
-	at = put_right(at, count_text(figures[JOB_STALE]).text, 7);
-	at = put_right(at, count_text(figures[JOB_HELD]).text, 6);
-	at = put_right(at, count_text(figures[JOB_FAILED]).text, 8);
-	at = put_right(at, count_text(figures[JOB_MISSED]).text, 8);
-	at = put_text(at, job_problems(process) ? out_plain() : "");
+	at = put_left(put_text(at, "  "), host, 13);
+	at = put_right(at, bytes_text(process->figures[JOB_PEAK]).text, 9);
+	at = put_text(at, process->problems ? out_red() : "");
+	for (unsigned i = 0; i < COLUMNS; i++)
+		at = put_right(at,
+			       count_text(process->figures[JOB_ANSWER + columns[i].answer]).text,
+			       (unsigned)strlen(columns[i].title) + 2);
+	at = put_text(at, process->problems ? out_plain() : "");
 	*at++ = '\n';
 	out_commit(at);
 }
@@ -329,9 +347,10 @@ static void print_processes(const struct job *job, const struct report_wishes *w
 	unsigned shown = wishes->all || job->count <= SHORT_LIST ? job->count : SHORT_LIST;
 
 	report_heading("Processes, the worst first");
-	out_print(
-		"  %s  rank  process  host                  peak  stale  held  failed  missed%s\n",
-		out_dim(), out_plain());
+	out_print("  %s  rank  process  host              peak", out_dim());
+	for (unsigned i = 0; i < COLUMNS; i++)
+		out_print("  %s", columns[i].title);
+	out_print("%s\n", out_plain());
 	for (unsigned i = 0; i < shown; i++)
 		print_process(&job->processes[i]);
 	if (shown < job->count)
@@ -344,11 +363,12 @@ static void print(const struct job *job, const struct report_wishes *wishes)
 {
 	print_heading(job);
 	report_heading("Outliers");
-	out_print("  %s                           most  by                  median     total   "
+	out_print("  %s                             most  by                median     total   "
 		  "not 0%s\n",
 		  out_dim(), out_plain());
 	for (unsigned i = 0; i < JOB_FIGURES; i++)
-		print_spread(i, &job->spreads[i]);
+		if (job_is_shown(job, i))
+			print_spread(job, i);
 	print_processes(job, wishes);
 }
 

@@ -11,19 +11,11 @@
 
 #include "tools/report/report.h"
 
-/* What is compared between the processes. */
+/* What is compared between the processes: the answers, and what they cost. */
 enum job_figure {
-	JOB_PEAK,    /* bytes pinned, at the peak */
-	JOB_STALE,   /* stale registrations */
-	JOB_HELD,    /* registrations that the program held when it freed their memory */
-	JOB_CURED,   /* cured registrations */
-	JOB_UNCURED, /* addresses that were not kept from reuse, or are held at the end */
-	JOB_FAILED,  /* failed pins */
-	JOB_CALLS,   /* failed calls */
-	JOB_MISSED,  /* missed invalidations */
-	JOB_LEAKED,  /* bytes that were freed and are pinned at the end */
-	JOB_LOST,    /* events */
-	JOB_PIN_NS,  /* time in pins */
+	JOB_PEAK,   /* bytes pinned, at the peak */
+	JOB_ANSWER, /* the first of ANSWERS */
+	JOB_PIN_NS = JOB_ANSWER + ANSWERS,
 	JOB_MISSES,
 	JOB_FIGURES
 };
@@ -33,7 +25,9 @@ struct job_process {
 	const char *host; /* in job.hosts */
 	int64_t rank;	  /* or NO_RANK */
 	uint32_t pid;
-	bool bad; /* as --check finds */
+	bool bad;	   /* as --check finds */
+	uint64_t problems; /* how many, the sort of them does not matter */
+	uint64_t unknown;  /* bits: answers that the trace can't give where they are 0 */
 	uint64_t hits, pins, span;
 	uint64_t figures[JOB_FIGURES];
 };
@@ -43,6 +37,7 @@ struct job_spread {
 	const struct job_process *most; /* NULL: it is 0 in all processes */
 	uint64_t median, total;
 	unsigned processes; /* in which it is not 0 */
+	unsigned unknown;   /* processes whose trace can't tell */
 };
 
 struct job {
@@ -63,12 +58,14 @@ struct job {
 };
 enum { MAX_MISSING = 100 };
 
-extern const struct job_name {
-	const char *key, *text, *unit; /* unit: "bytes", "ns" or "" */
-} job_names[JOB_FIGURES];
-
-/* How many problems a process has; the sort of them does not matter. */
-uint64_t job_problems(const struct job_process *process);
+struct job_words {
+	const char *key, *what;
+	char unit; /* 'b' for bytes, 'n' for ns, or 0 */
+	enum gravity gravity;
+};
+struct job_words job_words(enum job_figure figure);
+/* Whether it is shown: some answers only where some process has them. */
+bool job_is_shown(const struct job *job, enum job_figure figure);
 
 /* "1.5 GiB", "3 ms" or "12". */
 struct out_text job_text(enum job_figure figure, uint64_t value);

@@ -2,6 +2,7 @@
 /* pindown report --json: docs/report-json.md describes the document. */
 #include <string.h>
 
+#include "tools/base/memory.h"
 #include "tools/report/job.h"
 #include "tools/report/report.h"
 #include "tools/trace/symbols.h"
@@ -41,24 +42,11 @@ static void begin(void)
 static void put_problems(const struct tally *tally)
 {
 	json_begin_object("problems");
-	json_number("stale_registrations", tally->freed_count);
-	json_number("freed_in_stream_order", tally->ordered_count);
-	json_number("held_registrations", tally->holders.held);
-	json_number("revoked_registrations", tally->holders.fates[FATE_REVOKED]);
-	for (unsigned i = 0; i < RETIRED_ANSWERS; i++)
-		json_number(retired_answers[i].key, retired_count(&tally->holders, i));
-	json_number("stale_exports", tally->holders.outlived_all);
-	json_number("missed_invalidations", tally->missed_count);
-	json_number("leaks", tally->left_freed);
-	json_number("leaked_bytes", tally->left_freed_bytes);
-	json_number("still_pinned", tally->left_count);
-	json_number("still_pinned_bytes", tally->left.bytes);
-	json_number("unfreed", tally->allocations.unfreed.count);
-	json_number("unfreed_bytes", tally->allocations.unfreed.bytes);
-	json_number("failed_calls", tally->calls_failed);
-	json_number("failed_pins", tally->all.failed);
-	json_number("errors", tally->events_of[PDN_EV_ERROR]);
-	json_number("lost_events", tally->lost);
+	for (unsigned i = 0; i < ANSWERS; i++) {
+		json_number(answer_words[i].key, tally->answers.all[i].count);
+		if (answer_words[i].bytes_key)
+			json_number(answer_words[i].bytes_key, tally->answers.all[i].bytes);
+	}
 	json_end_object();
 }
 
@@ -240,6 +228,74 @@ static void put_registrations(const struct reader *reader, const struct holders 
 	json_end_list();
 }
 
+static void put_exports(const struct reader *reader, const struct holders *holders)
+{
+	json_begin_list("exports");
+	for (unsigned i = 0; i < holders->outlived_count; i++) {
+		const struct outlived *outlived = &holders->outlived[i];
+		const struct export *made = &outlived->made;
+		const struct trace_file *file = reader_file(reader, made->file);
+
+		json_begin_object(NULL);
+		json_rank(file->rank);
+		json_number("pid", file->header.pid);
+		put_address("addr", outlived->addr);
+		json_number("size", outlived->size);
+		json_number("fd", outlived->fd);
+		if (made->tid)
+			json_number("exported_at_ns", made->ts);
+		else
+			put_null("exported_at_ns");
+		json_number("freed_at_ns", outlived->ts);
+		json_text("state", outlived_state(outlived));
+		put_stack("exported_by", file, made->stack);
+		json_end_object();
+	}
+	json_end_list();
+}
+
+static void put_consumers(const struct holders *holders)
+{
+	json_begin_list("consumers");
+	for (unsigned i = 0; i < holders->consumer_count; i++) {
+		const struct consumer *consumer = &holders->consumers[i];
+
+		json_begin_object(NULL);
+		json_text("consumer", consumer->name);
+		json_number("made", consumer->made);
+		json_number("failed", consumer->failed);
+		json_number("destroyed", consumer->destroyed);
+		json_number("by_free", consumer->revoked);
+		json_number("held", consumer->held);
+		json_number("held_regions", consumer->held_regions);
+		json_number("held_bytes", consumer->held_bytes);
+		json_end_object();
+	}
+	json_end_list();
+}
+
+static void put_unfreed(const struct reader *reader, const struct allocations *all)
+{
+	unsigned count;
+	const struct stack_memory **sorted = allocations_unfreed(all, &count);
+
+	json_begin_list("unfreed_stacks");
+	for (unsigned i = 0; i < count; i++) {
+		const struct trace_file *file = reader_file(reader, sorted[i]->file);
+
+		json_begin_object(NULL);
+		json_rank(file->rank);
+		json_number("pid", file->header.pid);
+		json_text("call", trace_file_call(file, sorted[i]->call));
+		json_number("bytes", sorted[i]->unfreed);
+		json_number("count", sorted[i]->unfreed_count);
+		put_stack("allocated_by", file, sorted[i]->stack);
+		json_end_object();
+	}
+	json_end_list();
+	release(sorted);
+}
+
 static void put_findings(const char *key, const struct reader *reader,
 			 const struct findings *findings)
 {
@@ -253,7 +309,7 @@ void report_json(const struct reader *reader, const struct tally *tally)
 {
 	begin();
 	json_number("span_ns", tally->span);
-	json_bool("bad", report_is_bad(tally));
+	json_bool("bad", answers_are_bad(tally->answers.all));
 	json_bool("incomplete", tally->incomplete);
 	json_begin_list("recorded");
 	for (unsigned i = 0; i < PDN_EV_LOST; i++)
@@ -277,6 +333,9 @@ void report_json(const struct reader *reader, const struct tally *tally)
 	put_findings("missed", reader, &tally->missed);
 	put_findings("left", reader, &tally->left);
 	put_registrations(reader, &tally->holders);
+	put_exports(reader, &tally->holders);
+	put_consumers(&tally->holders);
+	put_unfreed(reader, &tally->allocations);
 	put_calls(tally);
 	put_sites(&tally->sites);
 	json_end_object();
@@ -295,10 +354,11 @@ static void put_name(const struct job_process *process)
 static void put_spread(enum job_figure figure, const struct job_spread *spread)
 {
 	json_begin_object(NULL);
-	json_text("figure", job_names[figure].key);
+	json_text("figure", job_words(figure).key);
 	json_number("total", spread->total);
 	json_number("median", spread->median);
 	json_number("processes", spread->processes);
+	json_number("unknown", spread->unknown);
 	json_number("most", spread->most ? spread->most->figures[figure] : 0);
 	if (spread->most) {
 		json_begin_object("by");
@@ -319,7 +379,7 @@ static void put_job_process(const struct job_process *process)
 	json_number("hits", process->hits);
 	json_number("pins", process->pins);
 	for (unsigned i = 0; i < JOB_FIGURES; i++)
-		json_number(job_names[i].key, process->figures[i]);
+		json_number(job_words(i).key, process->figures[i]);
 	json_end_object();
 }
 

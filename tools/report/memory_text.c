@@ -18,7 +18,7 @@ static void print_over_time(const struct tally *tally)
 	out_print(" (at %s), ", duration_text(all->peak_at).text);
 	out_print("%s in ", bytes_text(all->total).text);
 	out_print("%s allocations, ", count_text(all->count).text);
-	out_print("%s unfreed\n", bytes_text(all->unfreed.bytes).text);
+	out_print("%s unfreed\n", bytes_text(tally->answers.all[ANSWER_UNFREED].bytes).text);
 	plot_bytes(tally->allocated.max, tally->columns, PLOT_ROWS, tally->span);
 }
 
@@ -64,16 +64,6 @@ void report_memory(const struct tally *tally, const struct report_wishes *wishes
 
 /* ---- never freed ---------------------------------------------------------------------------- */
 
-static int compare_unfreed(const void *a, const void *b)
-{
-	const struct stack_memory *one = *(struct stack_memory *const *)a,
-				  *other = *(struct stack_memory *const *)b;
-
-	if (one->unfreed != other->unfreed)
-		return one->unfreed > other->unfreed ? -1 : 1;
-	return (one > other) - (one < other);
-}
-
 static void print_unfreed(const struct reader *reader, const struct stack_memory *stack)
 {
 	const struct trace_file *file = reader_file(reader, stack->file);
@@ -89,25 +79,14 @@ static void print_unfreed(const struct reader *reader, const struct stack_memory
 	report_who(file, "allocated by", stack->stack, false);
 }
 
-/* Sorts the stacks that have unfreed memory; `sorted` has room for all. */
-static unsigned find_unfreed(const struct allocations *all, const struct stack_memory **sorted)
-{
-	unsigned count = 0;
-
-	for (unsigned i = 0; i < all->stack_count; i++)
-		if (all->stacks[i].unfreed_count)
-			sorted[count++] = &all->stacks[i];
-	sort(sorted, count, sizeof(*sorted), compare_unfreed);
-	return count;
-}
-
 void report_unfreed(const struct reader *reader, const struct tally *tally,
 		    const struct report_wishes *wishes)
 {
 	const struct allocations *all = &tally->allocations;
-	const struct stack_memory **sorted = allocate((all->stack_count + 1) * sizeof(*sorted));
-	unsigned count = find_unfreed(all, sorted), shown = count;
+	unsigned count, shown;
+	const struct stack_memory **sorted = allocations_unfreed(all, &count);
 
+	shown = count;
 	if (!wishes->all && shown > SHORT_LIST)
 		shown = SHORT_LIST;
 	if (count) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* Prints the program's registrations whose memory was freed: who made them, and who freed it. */
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +10,14 @@
 #include "tools/trace/symbols.h"
 
 /* ---- counting ------------------------------------------------------------------------------- */
+
+/* Of the fates, two are answers; the others are counted by addresses, or as held. */
+static void count_fate(struct holders *holders, uint32_t file, enum fate fate, int64_t count)
+{
+	if (fate == FATE_REVOKED || fate == FATE_CURED)
+		answers_add(holders->answers, file,
+			    fate == FATE_CURED ? ANSWER_CURED : ANSWER_REVOKED, count, 0);
+}
 
 /* NULL: the list is full. Those that are over make place then. */
 static struct registration *new_registration(struct holders *holders)
@@ -56,7 +63,7 @@ static void count_holder(struct holders *holders, const struct event *event)
 								  : FATE_KEPT;
 
 	holders->registrations_all++;
-	holders->fates[fate]++;
+	count_fate(holders, event->file->index, fate, 1);
 	if (registration)
 		*registration = (struct registration){.file = event->file->index,
 						      .tid = event->tid,
@@ -77,8 +84,8 @@ static void settle(struct holders *holders, const struct region *freed, uint32_t
 {
 	struct registration *registration;
 
-	holders->fates[from] -= count;
-	holders->fates[to] += count;
+	count_fate(holders, freed->file, from, -(int64_t)count);
+	count_fate(holders, freed->file, to, count);
 	for (uint32_t n = freed->first; n; n = registration->next) {
 		registration = &holders->registrations[n - 1];
 		if (registration->fate == from)
@@ -114,12 +121,12 @@ static void count_retire(struct holders *holders, const struct event *event)
 		freed->reserved = true;
 		return;
 	case PDN_RETIRE_ESCAPED:
-		holders->escapes++;
+		answers_add(holders->answers, freed->file, ANSWER_ESCAPED, 1, 0);
 		settle(holders, freed, freed->revoked, FATE_REVOKED, FATE_ESCAPED);
 		settle(holders, freed, freed->cured, FATE_CURED, FATE_ESCAPED);
 		break;
 	case PDN_RETIRE_DROPPED:
-		holders->dropped++;
+		answers_add(holders->answers, freed->file, ANSWER_DROPPED, 1, 0);
 		settle(holders, freed, freed->cured, FATE_CURED, FATE_DROPPED);
 		break;
 	case PDN_RETIRE_RELEASED:
@@ -158,28 +165,8 @@ bool registrations_cured(struct holders *holders, const struct event *event)
 	count += !count; /* it is not in the list */
 	freed->kept -= count;
 	freed->cured += count;
-	holders->fates[FATE_KEPT] -= count;
-	holders->fates[FATE_CURED] += count;
+	count_fate(holders, freed->file, FATE_CURED, count);
 	return true;
-}
-
-#define COUNT(member) offsetof(struct holders, member)
-const struct retired_answer retired_answers[] = {
-	{"cured_registrations", "Cured registrations",
-	 "ended with the free, address kept from reuse", false, COUNT(fates[FATE_CURED])},
-	{"escaped_addresses", "Escaped addresses", "reused while a registration was held", true,
-	 COUNT(escapes)},
-	{"dropped_addresses", "Dropped addresses", "usable again while a registration was held",
-	 true, COUNT(dropped)},
-	{"held_at_the_end", "Cured, held at the end",
-	 "addresses whose registration was not dropped", true, COUNT(still_held)},
-};
-
-uint64_t retired_count(const struct holders *holders, unsigned answer)
-{
-	const char *at = (const char *)holders + retired_answers[answer].offset;
-
-	return *(const uint64_t *)(const void *)at;
 }
 
 static int compare_fates(const void *a, const void *b)
@@ -192,8 +179,7 @@ static int compare_fates(const void *a, const void *b)
 }
 
 /* A process that was killed, or still runs, might have dropped them. */
-void registrations_match(struct holders *holders, const struct reader *reader,
-			 struct faults *faults)
+void registrations_match(struct holders *holders, const struct reader *reader)
 {
 	for (uint32_t i = 0; i < holders->freed.capacity; i++) {
 		const struct region *freed = &holders->freed.slots[i];
@@ -202,8 +188,7 @@ void registrations_match(struct holders *holders, const struct reader *reader,
 		    !reader_file(reader, freed->file)->header.end.ticks)
 			continue;
 		settle(holders, freed, freed->cured, FATE_CURED, FATE_STILL_HELD);
-		holders->still_held++;
-		faults[freed->file].still_held++;
+		answers_add(holders->answers, freed->file, ANSWER_STILL_HELD, 1, 0);
 	}
 	sort(holders->registrations, holders->registration_count, sizeof(*holders->registrations),
 	     compare_fates);

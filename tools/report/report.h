@@ -17,7 +17,7 @@ enum { SHORT_LIST = 10 };
 
 void report_heading(const char *text);
 
-/* Problems and costs, one line each (answers.c). */
+/* Problems and costs, one line each (findings.c). */
 void report_answers(const struct tally *tally);
 /* The regions behind those answers, and where each was pinned and freed. */
 void report_regions(const struct reader *reader, const struct tally *tally,
@@ -46,17 +46,8 @@ int report_judge(struct verdict *verdict, const struct report_wishes *wishes);
 bool report_is_document(const struct report_wishes *wishes);
 bool report_is_page(const struct report_wishes *wishes);
 
-/* Whether something is wrong that --check looks for. */
-bool report_is_bad(const struct tally *tally);
-
 /* Prints all of it as one JSON document (json.c). */
 void report_json(const struct reader *reader, const struct tally *tally);
-
-/*
- * Why a count of 0 is not simply "none": the events were not recorded, or some of them are missing.
- * NULL: it is. `events`: bits 1 << enum pdn_event.
- */
-const char *report_none(const struct tally *tally, uint64_t events);
 
 /*
  * Writes a page with everything (html.c), for "-" to standard output. False, after one line, when

@@ -99,14 +99,13 @@ static void count_call(struct tally *tally, const struct event *event)
 		handed_out(&tally->reused, event);
 	if (call->memory != MEMORY_STAYS)
 		count_memory(tally, event, call->memory);
-	tally->calls_total++;
 	call->count++;
 	call->ns += event->took;
 	if (event->took > call->max_ns)
 		call->max_ns = event->took;
 	if (event->record.result != 0) {
 		call->failed++;
-		tally->calls_failed++;
+		answers_add(&tally->answers, event->file->index, ANSWER_FAILED_CALLS, 1, 0);
 	}
 }
 
@@ -160,7 +159,6 @@ static void end_pin(struct pin_tally *of, const struct region *region)
 
 static void add_finding(struct findings *findings, const struct region *region, uint64_t until)
 {
-	findings->bytes += region->pin_size;
 	if (findings->count == MAX_FINDINGS)
 		return;
 	findings->list =
@@ -210,6 +208,8 @@ static void count_pin(struct tally *tally, const struct event *event)
 		if (tally->history.columns)
 			history_pin(&tally->history, region);
 	}
+	answers_add(&tally->answers, event->file->index, ANSWER_FAILED_PINS, record->result != 0,
+		    0);
 	add_pin(&tally->all, event);
 	add_pin(device_of(tally, record->device), event);
 }
@@ -246,18 +246,15 @@ static void count_invalidate(struct tally *tally, const struct event *event, str
 					.pin_stack = region ? region->pin_stack : 0,
 					.freed_stack = record->stack};
 
-		tally->missed_count++;
-		tally->faults[event->file->index].missed++;
+		answers_add(&tally->answers, event->file->index, ANSWER_MISSED, 1, 0);
 		add_finding(&tally->missed, &missed, event->ts);
 	}
 	/* A flush unpins the region, but its memory lives on. */
 	if (record->flags & PDN_TRACE_IN_USE && record->reason != PINDOWN_REASON_FLUSHED) {
-		if (record->reason == PINDOWN_REASON_ORDERED) {
-			tally->ordered_count++;
-		} else {
-			tally->freed_count++;
-			tally->faults[event->file->index].stale++;
-		}
+		answers_add(&tally->answers, event->file->index,
+			    record->reason == PINDOWN_REASON_ORDERED ? ANSWER_ORDERED
+								     : ANSWER_STALE,
+			    1, 0);
 		if (region && !region->freed)
 			free_region(tally, region, event);
 	}
@@ -317,19 +314,9 @@ static void count_deregister(struct tally *tally, const struct event *event)
 	first = region && region->freed && !region->ordered && !region->is_cured;
 	if (first) {
 		region->is_cured = true;
-		tally->freed_count--;
-		tally->faults[region->file].stale--;
+		answers_add(&tally->answers, region->file, ANSWER_STALE, -1, 0);
 	}
 	holders_cured(&tally->holders, event, first);
-}
-
-static void count_retire(struct tally *tally, const struct event *event)
-{
-	struct faults *faults = &tally->faults[event->file->index];
-
-	faults->escapes += event->record.extra == PDN_RETIRE_ESCAPED;
-	faults->dropped += event->record.extra == PDN_RETIRE_DROPPED;
-	holders_count(&tally->holders, event);
 }
 
 /* ---- all ------------------------------------------------------------------------------------ */
@@ -346,22 +333,17 @@ static void count_event(struct tally *tally, const struct event *event)
 	case PDN_EV_MAP:
 		count_map(tally, event);
 		break;
-	case PDN_EV_OUTLIVED:
-		if (event->record.reason != PINDOWN_REASON_ORDERED)
-			tally->faults[event->file->index].exports++;
-		holders_count(&tally->holders, event);
-		break;
 	case PDN_EV_DEREGISTER:
 		count_deregister(tally, event);
-		break;
-	case PDN_EV_RETIRE:
-		count_retire(tally, event);
 		break;
 	case PDN_EV_PIN:
 	case PDN_EV_UNPIN:
 	case PDN_EV_EVICT:
 	case PDN_EV_INVALIDATE:
 		count_region(tally, event);
+		break;
+	case PDN_EV_ERROR:
+		answers_add(&tally->answers, event->file->index, ANSWER_ERRORS, 1, 0);
 		break;
 	default:
 		holders_count(&tally->holders, event);
@@ -372,7 +354,8 @@ static void count_event(struct tally *tally, const struct event *event)
 static void count_files(struct tally *tally, const struct reader *reader)
 {
 	tally->recorded = UINT64_MAX;
-	tally->faults = allocate((reader_files(reader) + 1) * sizeof(*tally->faults));
+	answers_begin(&tally->answers, reader_files(reader));
+	tally->holders.answers = &tally->answers;
 	tally->call_index = allocate((reader_files(reader) + 1) * sizeof(unsigned *));
 	for (unsigned i = 0; i < reader_files(reader); i++) {
 		const struct trace_file *file = reader_file(reader, i);
@@ -382,7 +365,7 @@ static void count_files(struct tally *tally, const struct reader *reader)
 		tally->counters.hits += file->counters.hits;
 		tally->counters.misses += file->counters.misses;
 		tally->counters.tag_checks += file->counters.tag_checks;
-		tally->lost += file->counters.lost;
+		answers_add(&tally->answers, i, ANSWER_LOST, (int64_t)file->counters.lost, 0);
 		tally->recorded &= recorded_events(file);
 		tally->recorded_by_some |= recorded_events(file);
 	}
@@ -413,10 +396,11 @@ static void find_leftovers(struct tally *tally)
 
 		if (!region->used)
 			continue;
-		tally->left_count++;
-		tally->left_freed += region->freed;
-		tally->faults[region->file].leaked += region->freed;
-		tally->left_freed_bytes += region->freed ? region->pin_size : 0;
+		answers_add(&tally->answers, region->file, ANSWER_LEFT, 1,
+			    (int64_t)region->pin_size);
+		if (region->freed)
+			answers_add(&tally->answers, region->file, ANSWER_LEAKED, 1,
+				    (int64_t)region->pin_size);
 		add_finding(&tally->left, region, UINT64_MAX);
 		if (region->freed && !region->is_cured)
 			add_finding(region->ordered ? &tally->ordered : &tally->freed, region,
@@ -460,12 +444,18 @@ struct tally *tally_make(struct reader *reader, unsigned columns, unsigned histo
 	timeline_set(&tally->allocated, tally->span, tally->allocations.now);
 	timeline_set(&tally->allocated_fine, tally->span, tally->allocations.now);
 	allocations_end(&tally->allocations, reader);
+	for (unsigned i = 0; i < tally->allocations.stack_count; i++) {
+		const struct stack_memory *stack = &tally->allocations.stacks[i];
+
+		answers_add(&tally->answers, stack->file, ANSWER_UNFREED,
+			    (int64_t)stack->unfreed_count, (int64_t)stack->unfreed);
+	}
 	/* Only now: some damage is found while events are read. */
 	for (unsigned i = 0; i < reader_files(reader); i++)
 		tally->incomplete |= is_incomplete(reader_file(reader, i));
 	find_leftovers(tally);
 	sites_sum_up(&tally->sites, reader);
-	holders_match(&tally->holders, reader, tally->faults);
+	holders_match(&tally->holders, reader);
 	sort(tally->calls, tally->call_count, sizeof(*tally->calls), compare_calls);
 	return tally;
 }
@@ -480,7 +470,7 @@ void tally_free(struct tally *tally, const struct reader *reader)
 	timeline_free(&tally->allocated);
 	timeline_free(&tally->allocated_fine);
 	allocations_free(&tally->allocations);
-	release(tally->faults);
+	answers_free(&tally->answers);
 	release(tally->calls);
 	release(tally->timeline);
 	release(tally->freed.list);

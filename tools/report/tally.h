@@ -4,6 +4,7 @@
 #define TALLY_H
 
 #include "tools/report/allocations.h"
+#include "tools/report/answers.h"
 #include "tools/report/history.h"
 #include "tools/report/holders.h"
 #include "tools/trace/reader.h"
@@ -36,7 +37,6 @@ struct finding {
 struct findings {
 	struct finding *list;
 	unsigned count, capacity;
-	uint64_t bytes;
 };
 
 enum { DEVICES = 64, MAX_FINDINGS = 10000, MAX_WATCHED = 1000 };
@@ -56,7 +56,7 @@ struct reused {
 
 struct tally {
 	uint64_t events, events_of[PDN_EVENTS];
-	uint64_t calls_total, calls_failed;
+	struct answers answers;
 	struct call_tally *calls;
 	unsigned call_count, call_capacity;
 	unsigned **call_index; /* by file, by call number: index in `calls`, or ~0u */
@@ -64,24 +64,18 @@ struct tally {
 	struct regions regions;
 	/* freed: while in use; ordered: the same, in stream order; left: still pinned at the end */
 	struct findings freed, ordered, missed, left;
-	/* Including those not listed. */
-	uint64_t freed_count, ordered_count, missed_count, left_count;
 	struct reused reused;
-	uint64_t left_freed; /* those of `left` whose memory was freed */
-	uint64_t left_freed_bytes;
 	uint64_t kept, kept_peak; /* bytes still pinned after their free */
 	struct sites sites;
 	struct history history; /* only with --html */
 	struct allocations allocations;
 	/* bytes over time: for text, and with --html for a picture */
 	struct timeline allocated, allocated_fine;
-	struct faults *faults; /* by file */
 	/* Bits 1 << enum pdn_event: recorded by all files; by some. */
 	uint64_t recorded, recorded_by_some;
 	bool incomplete; /* events that were to be recorded are missing */
 	struct holders holders;
 	struct counters counters;
-	uint64_t lost;
 	/* pinned bytes over time: the maximum in each of `columns` equal parts of `span` */
 	uint64_t *timeline;
 	unsigned columns, column;

@@ -31,30 +31,22 @@ bool is_incomplete(const struct trace_file *file)
 
 /* ---- one trace ------------------------------------------------------------------------------ */
 
-static char *listed_count(char *list, uint64_t count, const char *one, const char *many)
-{
-	char *text;
-
-	if (!count)
-		return list;
-	text = text_of("%s %s", count_text(count).text, count == 1 ? one : many);
-	list = text_listed(list, text);
-	release(text);
-	return list;
-}
-
-static char *found_in(const struct faults *faults)
+static char *found_in(const struct amount *amounts)
 {
 	char *list = NULL;
 
-	list = listed_count(list, faults->stale, "stale registration", "stale registrations");
-	list = listed_count(list, faults->missed, "missed invalidation", "missed invalidations");
-	list = listed_count(list, faults->leaked, "leaked pin", "leaked pins");
-	list = listed_count(list, faults->exports, "stale export", "stale exports");
-	list = listed_count(list, faults->escapes, "escaped address", "escaped addresses");
-	list = listed_count(list, faults->dropped, "dropped address", "dropped addresses");
-	return listed_count(list, faults->still_held, "address held at the end",
-			    "addresses held at the end");
+	for (unsigned i = 0; i < ANSWERS; i++) {
+		const char *const *fault = answer_words[i].fault;
+		uint64_t count = amounts[i].count;
+		char *text;
+
+		if (!fault[0] || !count)
+			continue;
+		text = text_of("%s %s", count_text(count).text, fault[count != 1]);
+		list = text_listed(list, text);
+		release(text);
+	}
+	return list;
 }
 
 /* The events without which --check cannot tell. */
@@ -95,36 +87,45 @@ static char *unknown_in(const struct trace_file *file)
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/*
- * Appends "FILE: text", or "FILE, rank 3: text", to a list of at most MAX_NAMED files; `text` is
- * released.
- */
-static void name_file(char **list, unsigned *count, const struct trace_file *file, char *text)
+/* Appends "NAME: text" to a list of at most MAX_NAMED files; `text` is released. */
+static void name_file(char **list, unsigned *count, const char *name, const char *rank, char *text)
 {
 	char *longer;
 
 	if (!text)
 		return;
 	if (++*count <= MAX_NAMED) {
-		longer = text_of("%s%s%s%s: %s", *list ? *list : "", *list ? "; " : "", file->name,
-				 trace_rank_text(file).text, text);
+		longer = text_of("%s%s%s%s: %s", *list ? *list : "", *list ? "; " : "", name, rank,
+				 text);
 		release(*list);
 		*list = longer;
 	}
 	release(text);
 }
 
+void verdict_unread(struct verdict *verdict, const char *name)
+{
+	name_file(&verdict->unknown, &verdict->unknown_count, name, "",
+		  text_of("could not be read"));
+}
+
 void verdict_add(struct verdict *verdict, const struct reader *reader, const struct tally *tally)
 {
+	const struct texts *unread = reader_unread(reader);
+
 	for (unsigned i = 0; i < reader_files(reader); i++) {
 		const struct trace_file *file = reader_file(reader, i);
+		struct out_text rank = trace_rank_text(file);
 
 		verdict->files++;
 		verdict->unended += !file->header.end.ticks;
-		name_file(&verdict->found, &verdict->found_count, file,
-			  found_in(&tally->faults[i]));
-		name_file(&verdict->unknown, &verdict->unknown_count, file, unknown_in(file));
+		name_file(&verdict->found, &verdict->found_count, file->name, rank.text,
+			  found_in(tally->answers.of_file[i]));
+		name_file(&verdict->unknown, &verdict->unknown_count, file->name, rank.text,
+			  unknown_in(file));
 	}
+	for (unsigned i = 0; i < unread->count; i++)
+		verdict_unread(verdict, unread->list[i]);
 }
 
 static char *put_list(char *text, const char *what, const char *list, unsigned count)

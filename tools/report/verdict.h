@@ -13,20 +13,11 @@
 
 struct tally;
 
-/* What is wrong in one process. */
-struct faults {
-	uint64_t stale, missed, leaked, exports;
-	uint64_t escapes, dropped, still_held; /* retired addresses */
-};
-
 struct verdict {
 	char *found, *unknown; /* lists of texts, each with the file's name; NULL: empty */
 	unsigned found_count, unknown_count;
 	unsigned files, unended; /* unended: of `files`, without an end mark */
 };
-
-/* The bit of an event in a mask of events. */
-#define EVENT_BIT(name) (1ull << PDN_EV_##name)
 
 /* The events of a file that its process was to record, as bits 1 << enum pdn_event. */
 uint64_t recorded_events(const struct trace_file *file);
@@ -35,6 +26,8 @@ uint64_t recorded_events(const struct trace_file *file);
 bool is_incomplete(const struct trace_file *file);
 
 void verdict_add(struct verdict *verdict, const struct reader *reader, const struct tally *tally);
+/* A trace that could not be opened. */
+void verdict_unread(struct verdict *verdict, const char *name);
 /* Ends the text and returns the exit status. The caller frees the text with release(). */
 int verdict_end(struct verdict *verdict, char **text);
 

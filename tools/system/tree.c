@@ -84,17 +84,21 @@ static size_t read_file(const char *path, void *bytes, size_t capacity)
 
 char *tree_read(const char *format, ...)
 {
-	enum { MAX_TEXT = 1 << 16 }; /* more than any file read here has */
+	enum { MAX_TEXT = 1 << 28 }; /* the module's list has a line for each region */
+	size_t size = 1 << 14, used;
 	struct stat status;
-	size_t used;
 	char *text;
 
 	PATH_FROM(path, format);
 	if (stat(path.text, &status) != 0 || !S_ISREG(status.st_mode) ||
 	    access(path.text, R_OK) != 0)
 		return NULL;
-	text = allocate(MAX_TEXT + 1);
-	used = read_file(path.text, text, MAX_TEXT);
+	text = allocate(size + 1);
+	while ((used = read_file(path.text, text, size)) == size && size < MAX_TEXT) {
+		release(text);
+		size *= 4;
+		text = allocate(size + 1);
+	}
 	if (used && text[used - 1] == '\n')
 		text[used - 1] = '\0';
 	return text;

@@ -16,6 +16,8 @@
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
 #include "tools/system/processes.h"
+#include "tools/system/tree.h"
+#include "tools/top/bar.h"
 #include "tools/ui/screen.h"
 #include "tools/command.h"
 #include "tools/top/openmetrics.h"
@@ -28,9 +30,18 @@ static const char help[] =
 	"hit. This needs no trace. Only root sees processes of other users. Keys: s\n"
 	"sorts by the next column, c shows command lines, ? helps, q quits.\n"
 	"\n"
+	"With --bar it shows BAR1 of each GPU, through which other devices reach its\n"
+	"memory: its size, how much of it is in use, as nvidia-smi shows it, and how\n"
+	"much each process has pinned through pindown. pindown bar is the same, once.\n"
+	"\n"
+	"  --bar               show BAR1 and who uses it\n"
+	"  --trace FILE        with --bar: also show, by call site, the memory still\n"
+	"                      pinned at the end of a trace: a file or a family, as for\n"
+	"                      pindown report; can be given repeatedly\n"
+	"  --sysfs DIR         with --bar: look for the kernel module's list below DIR\n"
 	"  --once              print totals once and exit, as without a terminal\n"
 	"  --json              print once, as a JSON list with one object for each\n"
-	"                      process\n"
+	"                      process; with --bar as one object\n"
 	"  --openmetrics       print once, in the format of OpenMetrics, which\n"
 	"                      Prometheus and its node exporter read\n"
 	"  --sort COLUMN       pinned (default), regions, kept, hits, misses, pid,\n"
@@ -39,15 +50,17 @@ static const char help[] =
 	"  --color WHEN        auto, always or never\n"
 	"  --help              print this text\n"
 	"\n"
-	"Exit status: 0; 1 when a given process is not found; 2 for bad options.\n";
+	"Exit status: 0; 1 when a given process is not found, or with --bar the GPUs\n"
+	"can't be queried or a trace can't be read; 2 for bad options.\n";
 
 enum sort { BY_PINNED, BY_REGIONS, BY_KEPT, BY_HITS, BY_MISSES, BY_PID, BY_RANK, SORTS };
 static const char *const sort_names[SORTS] = {"pinned", "regions", "kept", "hits",
 					      "misses", "pid",	   "rank"};
 
 struct wishes {
-	bool once, json, openmetrics;
-	bool commands; /* show command lines */
+	bool bar, once, json, openmetrics;
+	struct texts traces; /* of --bar */
+	bool commands;	     /* show command lines */
 	enum sort sort;
 	const uint32_t *pids;
 	unsigned pid_count;
@@ -118,7 +131,8 @@ static void look(struct processes *all, const struct wishes *wishes, bool rates)
 {
 	unsigned kept = 0;
 
-	processes_read(all);
+	if (tree_is_live())
+		processes_read(all);
 	for (unsigned i = 0; i < all->count; i++)
 		if (is_wanted(wishes, &all->list[i]))
 			all->list[kept++] = all->list[i];
@@ -166,18 +180,7 @@ static struct out_text hit_ratio(uint64_t hits, uint64_t gets)
 	return result;
 }
 
-/* The output: a screen of some rows, or once as many lines as are needed. */
-struct drawing {
-	bool on_screen;
-	unsigned rows;	   /* that are left */
-	bool ranks, users; /* columns */
-};
-
-/* Prints a line, if a row is left for it. */
-static void print_line(struct drawing *drawing, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static void print_line(struct drawing *drawing, const char *format, ...)
+void print_line(struct drawing *drawing, const char *format, ...)
 {
 	va_list arguments;
 	char *line;
@@ -500,40 +503,60 @@ static int complain_of_missing(const struct processes *all, const struct wishes 
 	return status;
 }
 
-static int once(const struct wishes *wishes)
-{
-	struct processes all = {0};
-	int status;
+/* What is shown; with --bar also the GPUs, the module and traces. */
+struct shown {
+	struct processes all;
+	struct bar bar;
+};
 
-	look(&all, wishes, false);
-	if (wishes->json)
-		print_json(&all);
-	else if (wishes->openmetrics)
-		print_openmetrics(&all);
+/* False when --bar can't query the GPUs. */
+static bool look_at(struct shown *shown, const struct wishes *wishes, bool rates)
+{
+	look(&shown->all, wishes, rates);
+	return !wishes->bar || bar_look(&shown->bar);
+}
+
+static void print(const struct shown *shown, const struct wishes *wishes, struct drawing drawing)
+{
+	if (wishes->bar)
+		bar_print(&shown->bar, &shown->all, &drawing);
 	else
-		print_all(&all, wishes, (struct drawing){.rows = UINT32_MAX});
+		print_all(&shown->all, wishes, drawing);
+}
+
+static int once(struct shown *shown, const struct wishes *wishes)
+{
+	struct processes *all = &shown->all;
+	bool answers = look_at(shown, wishes, false);
+
+	if (wishes->json && wishes->bar)
+		bar_print_json(&shown->bar, all);
+	else if (wishes->json)
+		print_json(all);
+	else if (wishes->openmetrics)
+		print_openmetrics(all);
+	else
+		print(shown, wishes, (struct drawing){.rows = UINT32_MAX});
 	out_flush();
-	if (all.others && (wishes->json || wishes->openmetrics)) {
-		char *others = text_of_others(&all);
+	if (all->others && (wishes->json || wishes->openmetrics)) {
+		char *others = text_of_others(all);
 
 		complain("%s", others);
 		release(others);
 	}
-	status = complain_of_missing(&all, wishes);
-	processes_free(&all);
-	return status;
+	return answers ? complain_of_missing(all, wishes) : STATUS_FOUND;
 }
 
-static void follow(struct wishes *wishes)
+static int follow(struct shown *shown, struct wishes *wishes)
 {
-	struct processes all = {0};
+	bool answers = true;
 	int key = 0;
 
-	while (key != 'q') {
-		look(&all, wishes, true);
+	while (key != 'q' && (answers || shown->bar.no_nvml)) {
+		answers = look_at(shown, wishes, true);
 		screen_draw_begin();
-		print_all(&all, wishes,
-			  (struct drawing){.on_screen = true, .rows = screen_rows() - 1});
+		print(shown, wishes,
+		      (struct drawing){.on_screen = true, .rows = screen_rows() - 1});
 		screen_draw_end();
 		key = screen_key();
 		if (key == 's')
@@ -543,7 +566,8 @@ static void follow(struct wishes *wishes)
 		if (key == '?' || key == 'h')
 			show_help();
 	}
-	processes_free(&all);
+	screen_end();
+	return answers ? STATUS_OK : STATUS_FOUND;
 }
 
 static struct wishes wishes;
@@ -561,7 +585,24 @@ static bool take_sort(const char *column)
 	return false;
 }
 
+static bool take_trace(const char *name)
+{
+	texts_add(&wishes.traces, name, strlen(name));
+	return true;
+}
+
+static bool take_root(const char *folder)
+{
+	if (tree_set_root(folder) && tree_has("sys"))
+		return true;
+	complain("--sysfs %s: must be a folder that contains sys", folder);
+	return false;
+}
+
 static const struct setting settings[] = {
+	{"bar", .flag = &wishes.bar},
+	{"trace", .take = take_trace},
+	{"sysfs", .take = take_root},
 	{"once", .flag = &wishes.once},
 	{"json", .flag = &wishes.json},
 	{"openmetrics", .flag = &wishes.openmetrics},
@@ -570,12 +611,34 @@ static const struct setting settings[] = {
 	{.name = NULL},
 };
 
+static int show(void)
+{
+	struct shown shown = {.all.count = 0};
+	int status;
+
+	if (wishes.bar && !bar_open(&shown.bar, &wishes.traces))
+		return STATUS_FOUND;
+	if (wishes.once || wishes.json || wishes.openmetrics || !screen_begin())
+		status = once(&shown, &wishes);
+	else
+		status = follow(&shown, &wishes);
+	processes_free(&shown.all);
+	bar_close(&shown.bar);
+	return status;
+}
+
 static int run(int argc, char **argv)
 {
 	uint32_t pids[256];
+	int status;
 
-	if (wishes.json && wishes.openmetrics) {
-		complain("--json and --openmetrics exclude each other");
+	if (wishes.openmetrics && (wishes.json || wishes.bar)) {
+		complain("%s and --openmetrics exclude each other",
+			 wishes.json ? "--json" : "--bar");
+		return STATUS_USAGE;
+	}
+	if (!wishes.bar && (wishes.traces.count || !tree_is_live())) {
+		complain("--trace and --sysfs need --bar");
 		return STATUS_USAGE;
 	}
 	wishes.pid_count = (unsigned)argc;
@@ -586,15 +649,13 @@ static int run(int argc, char **argv)
 	if (!processes_parse(argv, pids, wishes.pid_count))
 		return STATUS_USAGE;
 	wishes.pids = pids;
-	if (wishes.once || wishes.json || wishes.openmetrics || !screen_begin())
-		return once(&wishes);
-	follow(&wishes);
-	screen_end();
-	return STATUS_OK;
+	status = show();
+	texts_free(&wishes.traces);
+	return status;
 }
 
 const struct command command_top = {"top",
-				    "show running processes and their pinned memory",
+				    "show running processes, their pinned memory, and BAR1",
 				    help,
 				    settings,
 				    ARGUMENTS_PROCESSES,

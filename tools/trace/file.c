@@ -16,6 +16,7 @@
 #include "tools/trace/rank.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
+#include "tools/base/regular.h"
 #include "tools/base/texts.h"
 #include "tools/trace/record.h"
 
@@ -387,15 +388,10 @@ static void read_chunks(struct trace_file *file)
 /* Whether a file of this name exists and begins like a trace. */
 static bool is_trace(const char *name)
 {
-	struct stat status;
 	char magic[sizeof(((struct pdn_trace_header *)0)->magic)];
+	int fd = open_regular(name, 0);
 	bool begins_so;
-	int fd;
 
-	/* Opening something else, such as a pipe, may have effects. */
-	if (stat(name, &status) != 0 || !S_ISREG(status.st_mode))
-		return false;
-	fd = open(name, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	begins_so = pread(fd, magic, sizeof(magic), 0) == sizeof(magic) &&
@@ -425,15 +421,13 @@ static bool open_file(struct trace_file *file)
 {
 	struct stat status;
 
-	file->fd = open(file->name, O_RDONLY | O_CLOEXEC);
+	file->fd = open_regular(file->name, 0);
 	if (file->fd < 0 || fstat(file->fd, &status) != 0) {
-		complain("%s: %s", file->name, strerror(errno));
-		return false;
-	}
-	if (!S_ISREG(status.st_mode)) {
-		complain("%s: %s", file->name,
-			 S_ISDIR(status.st_mode) ? "a directory, not a trace"
-						 : "not a regular file");
+		const char *why = errno == EINVAL ? "not a regular file" : strerror(errno);
+
+		if (stat(file->name, &status) == 0 && S_ISDIR(status.st_mode))
+			why = "a directory, not a trace";
+		complain("%s: %s", file->name, why);
 		return false;
 	}
 	file->device = status.st_dev;

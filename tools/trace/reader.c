@@ -33,7 +33,7 @@ struct reader {
 	unsigned lost_file; /* the next file whose unreported losses are returned at the end */
 	uint64_t start, span, last_ts;
 	bool ranks_are_distinct;
-	bool damaged;		       /* some file could not be opened */
+	struct texts unread;	       /* what could not be opened */
 	bool ended;		       /* the files have disappeared since */
 	char text[PDN_ERROR_MAX_TEXT]; /* of the last event */
 };
@@ -204,7 +204,7 @@ static void open_file(struct reader *reader, const char *name)
 		return;
 	file = trace_file_open(name);
 	if (!file) {
-		reader->damaged = true;
+		texts_add_once(&reader->unread, name);
 		return;
 	}
 	reader->files = grow(reader->files, &reader->file_capacity, reader->file_count,
@@ -234,7 +234,7 @@ static void open_files(struct reader *reader, char *const *names, unsigned count
 
 		if (!family_find(names[i], &reader->names, &reader->name_count,
 				 &reader->name_capacity)) {
-			reader->damaged = true;
+			texts_add_once(&reader->unread, names[i]);
 			continue;
 		}
 		if (reader->name_count > 100)
@@ -283,7 +283,7 @@ struct reader *reader_again(struct reader *reader, char *const *names, unsigned 
 	if (again == reader)
 		return reader;
 	if (!again) {
-		reader->ended = reader->damaged = true;
+		reader->ended = true;
 		return reader;
 	}
 	reader_close(reader);
@@ -310,6 +310,7 @@ void reader_close(struct reader *reader)
 	for (unsigned i = 0; i < reader->name_count; i++)
 		release(reader->names[i]);
 	texts_free(&reader->left_out);
+	texts_free(&reader->unread);
 	for (unsigned i = 0; i < reader->stream_count; i++)
 		stream_close(&reader->streams[i]);
 	release(reader->files);
@@ -400,9 +401,14 @@ const char *reader_process_title(const struct reader *reader)
 	return reader_shows_ranks(reader) ? "    rank" : "     pid";
 }
 
+const struct texts *reader_unread(const struct reader *reader)
+{
+	return &reader->unread;
+}
+
 bool reader_damaged(const struct reader *reader)
 {
-	bool damaged = reader->damaged;
+	bool damaged = reader->unread.count || reader->ended;
 
 	for (unsigned i = 0; i < reader->file_count; i++)
 		damaged |= reader->files[i]->damaged;

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tools/base/texts.h"
 #include "tools/trace/record.h"
 #include "tools/trace/file.h"
 
@@ -57,6 +58,8 @@ uint64_t reader_rank_or_pid(const struct reader *reader, const struct trace_file
 /* The title of the column, 8 characters wide; "": there is one process, and no such column. */
 const char *reader_process_title(const struct reader *reader);
 
+/* The names of what could not be opened. */
+const struct texts *reader_unread(const struct reader *reader);
 /* Whether some file could not be read, or only in part. */
 bool reader_damaged(const struct reader *reader);
 /* ns from the first event to the last. */

@@ -5,9 +5,6 @@
 #include <dwarf.h>
 #include <elfutils/libdwelf.h>
 #include <elfutils/libdwfl.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,85 +20,27 @@ const bool symbols_are_read = true;
 /* Each module has a session of its own, in which its file lies at its link-time addresses. */
 struct opened {
 	const struct trace_module *module;
+	const char *folder; /* of --symbols, or NULL */
 	Dwfl *session;
 	Dwfl_Module *file; /* NULL: none was found */
+	bool lacks_shared; /* the file of debug information that several programs share */
 };
 
 static struct opened *list;
 static unsigned count, capacity;
 
-/* ---- what libdw opens ----------------------------------------------------------------------- */
+/* ---- finding files -------------------------------------------------------------------------- */
 
-/*
- * A program's file names further files with debug information: its own (.gnu_debuglink), one that
- * several programs share (.gnu_debugaltlink), those of split units. Anybody can have made these
- * names, and libdw opens each of them without a look at what it is. Its calls of open() arrive
- * here, since the functions of a program come before those of the C library. While names are looked
- * up, everything but regular files is as if it did not exist.
- */
-static bool guarded;
+/* A build id; of no bytes: the file has none. */
+struct id {
+	const void *bytes;
+	size_t length;
+};
 
-static bool is_unknown(int flags)
+/* Whether this is the file that is looked for: the build ids must be equal. */
+static bool is_that(int fd, struct id id)
 {
-	/* open_regular() gets here, too: it opens with O_PATH or O_NONBLOCK. */
-	return guarded && !(flags & (O_PATH | O_NONBLOCK | O_CREAT)) &&
-	       (flags & O_ACCMODE) == O_RDONLY;
-}
-
-static int open_if_regular(const char *path)
-{
-	int fd = open_regular(path, 0);
-
-	if (fd < 0 && errno == EINVAL)
-		errno = ENOENT;
-	return fd;
-}
-
-/* The next function of that name may be another preloaded library's, which must see the call. */
-static int open_as_asked(const char *function, const char *path, int flags, va_list arguments)
-{
-	bool has_mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE;
-	int (*next)(const char *path, int flags, ...);
-
-	if (is_unknown(flags))
-		return open_if_regular(path);
-	*(void **)&next = dlsym(RTLD_NEXT, function);
-	return next(path, flags, has_mode ? va_arg(arguments, mode_t) : 0);
-}
-
-/* By these names the linker finds them; for the compiler they have others than its own open(). */
-#define PUBLIC __attribute__((visibility("default"), used))
-PUBLIC int our_open(const char *path, int flags, ...) __asm__("open");
-PUBLIC int our_open64(const char *path, int flags, ...) __asm__("open64");
-
-int our_open(const char *path, int flags, ...)
-{
-	va_list arguments;
-	int fd;
-
-	va_start(arguments, flags);
-	fd = open_as_asked("open", path, flags, arguments);
-	va_end(arguments);
-	return fd;
-}
-
-int our_open64(const char *path, int flags, ...)
-{
-	va_list arguments;
-	int fd;
-
-	va_start(arguments, flags);
-	fd = open_as_asked("open64", path, flags, arguments);
-	va_end(arguments);
-	return fd;
-}
-
-/* ---- finding the file ----------------------------------------------------------------------- */
-
-/* Whether the file is the one that was traced: the build ids must be equal. */
-static bool is_that(int fd, const struct trace_module *module)
-{
-	const void *id;
+	const void *bytes;
 	ssize_t length;
 	bool same;
 	Elf *elf;
@@ -111,19 +50,19 @@ static bool is_that(int fd, const struct trace_module *module)
 	elf = elf_begin(fd, ELF_C_READ, NULL);
 	if (!elf)
 		return false;
-	length = dwelf_elf_gnu_build_id(elf, &id);
-	same = module->id_length ? length == (ssize_t)module->id_length &&
-					   memcmp(id, module->id, module->id_length) == 0
-				 : length <= 0;
+	length = dwelf_elf_gnu_build_id(elf, &bytes);
+	same = id.length ? length == (ssize_t)id.length && memcmp(bytes, id.bytes, id.length) == 0
+			 : length <= 0;
 	elf_end(elf);
 	return same;
 }
 
-static int try_path(const char *path, const struct trace_module *module)
+/* Anybody may have made the name, in a trace or in a program: only a regular file is opened. */
+static int try_path(const char *path, struct id id)
 {
-	int fd = open_regular(path, 0); /* the trace may name any file */
+	int fd = open_regular(path, 0);
 
-	if (fd >= 0 && !is_that(fd, module)) {
+	if (fd >= 0 && !is_that(fd, id)) {
 		close(fd);
 		fd = -1;
 	}
@@ -131,64 +70,115 @@ static int try_path(const char *path, const struct trace_module *module)
 }
 
 /* FOLDER/.build-id/ab/cdef...TAIL */
-static int try_build_id(const char *folder, const struct trace_module *module, const char *tail)
+static int try_build_id(const char *folder, struct id id, const char *tail)
 {
+	const unsigned char *bytes = id.bytes;
 	char path[4096];
 	int used;
 
-	if (module->id_length < 3)
+	if (id.length < 3 || id.length > 64)
 		return -1;
-	used = snprintf(path, sizeof(path) - 200, "%s/.build-id/%02x/", folder, module->id[0]);
+	used = snprintf(path, sizeof(path) - 200, "%s/.build-id/%02x/", folder, bytes[0]);
 	if (used <= 0 || used >= (int)sizeof(path) - 200)
 		return -1;
-	for (unsigned i = 1; i < module->id_length; i++)
-		used += sprintf(path + used, "%02x", module->id[i]);
+	for (size_t i = 1; i < id.length; i++)
+		used += sprintf(path + used, "%02x", bytes[i]);
 	strcpy(path + used, tail);
-	return try_path(path, module);
+	return try_path(path, id);
 }
 
-static int try_folder(const char *folder, const struct trace_module *module)
+static int try_name(const char *folder, const char *name, struct id id)
 {
-	const char *slash = strrchr(module->path, '/');
 	char path[4096];
-	int fd = -1;
 
-	snprintf(path, sizeof(path), "%s/%s", folder, slash ? slash + 1 : module->path);
-	fd = try_path(path, module);
-	if (fd < 0)
-		fd = try_build_id(folder, module, "");
-	return fd < 0 ? try_build_id(folder, module, ".debug") : fd;
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	return try_path(path, id);
 }
 
 static int find_file(const struct trace_module *module, const char *folder)
 {
-	int fd = folder ? try_folder(folder, module) : -1;
+	const char *slash = strrchr(module->path, '/');
+	struct id id = {module->id, module->id_length};
+	int fd = folder ? try_name(folder, slash ? slash + 1 : module->path, id) : -1;
 
+	if (fd < 0 && folder)
+		fd = try_build_id(folder, id, "");
+	if (fd < 0 && folder)
+		fd = try_build_id(folder, id, ".debug");
 	if (fd < 0 && module->path[0] == '/')
-		fd = try_path(module->path, module);
+		fd = try_path(module->path, id);
 	if (fd < 0)
-		fd = try_build_id("/usr/lib/debug", module, "");
-	return fd < 0 ? try_build_id("/usr/lib/debug", module, ".debug") : fd;
+		fd = try_build_id("/usr/lib/debug", id, "");
+	return fd < 0 ? try_build_id("/usr/lib/debug", id, ".debug") : fd;
+}
+
+/* A file with debug information, by its build id or by the name that the file at `path` has. */
+static int find_debug_file(const char *path, const char *name, struct id id, const char *folder)
+{
+	const char *slash = strrchr(path, '/');
+	char *beside = text_of("%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+	char *below = text_of("%s/.debug", beside), *apart = text_of("/usr/lib/debug%s", beside);
+	const char *const folders[] = {beside, below, folder, apart};
+	int fd = folder ? try_build_id(folder, id, ".debug") : -1;
+
+	if (fd < 0)
+		fd = try_build_id("/usr/lib/debug", id, ".debug");
+	if (fd < 0 && name && name[0] == '/')
+		fd = try_path(name, id);
+	for (unsigned i = 0; name && i < sizeof(folders) / sizeof(folders[0]) && fd < 0; i++)
+		if (folders[i])
+			fd = try_name(folders[i], name, id);
+	release(beside);
+	release(below);
+	release(apart);
+	return fd;
 }
 
 /* ---- the session ---------------------------------------------------------------------------- */
 
-static char *debug_path; /* where separate debug files are: elfutils' defaults and the folder */
+static struct opened *asked; /* whose names are being looked up */
+
+/*
+ * libdwfl asks for the file with a module's debug information, and when it has that, for one that
+ * several programs share. The standard function would open each name, whatever it is.
+ */
+static int answer(Dwfl_Module *file, void **data, const char *module, Dwarf_Addr base,
+		  const char *path, const char *name, GElf_Word checksum, char **found)
+{
+	struct id id = {asked->module->id, asked->module->id_length};
+	const char *shared;
+	const void *bytes;
+	Dwarf_Addr bias;
+	Dwarf *debug = dwfl_module_getdwarf(file, &bias);
+	ssize_t length = debug ? dwelf_dwarf_gnu_debugaltlink(debug, &shared, &bytes) : 0;
+	bool is_shared = length > 0 && name && strcmp(name, shared) == 0;
+	char link[40];
+	int fd;
+
+	(void)data, (void)module, (void)base, (void)checksum;
+	if (is_shared)
+		id = (struct id){bytes, (size_t)length};
+	fd = find_debug_file(path ? path : "", name, id, asked->folder);
+	if (is_shared && fd < 0)
+		asked->lacks_shared = true;
+	/* Names in that file are relative to its folder. */
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	*found = fd >= 0 ? realpath(link, NULL) : NULL;
+	return fd;
+}
+
 static const Dwfl_Callbacks callbacks = {
 	.find_elf = dwfl_build_id_find_elf,
-	.find_debuginfo = dwfl_standard_find_debuginfo,
+	.find_debuginfo = answer,
 	.section_address = dwfl_offline_section_address,
-	.debuginfo_path = &debug_path,
 };
 
-static void open_session(struct opened *opened, const char *folder)
+static void open_session(struct opened *opened)
 {
-	int fd = find_file(opened->module, folder);
+	int fd = find_file(opened->module, opened->folder);
 
 	if (fd < 0)
 		return;
-	if (folder && !debug_path)
-		debug_path = text_of("%s:.debug:/usr/lib/debug", folder);
 	opened->session = dwfl_begin(&callbacks);
 	if (!opened->session) {
 		close(fd);
@@ -203,14 +193,14 @@ static void open_session(struct opened *opened, const char *folder)
 	dwfl_report_end(opened->session, NULL, NULL);
 }
 
-static const struct opened *open_module(const struct trace_module *module, const char *folder)
+static struct opened *open_module(const struct trace_module *module, const char *folder)
 {
 	for (unsigned i = 0; i < count; i++)
 		if (list[i].module == module)
 			return &list[i];
 	list = grow(list, &capacity, count, sizeof(*list));
-	list[count] = (struct opened){.module = module};
-	open_session(&list[count], folder);
+	list[count] = (struct opened){.module = module, .folder = folder};
+	open_session(&list[count]);
 	return &list[count++];
 }
 
@@ -292,14 +282,18 @@ static int scopes_at(Dwarf_Die *unit, uint64_t address, Dwarf_Die **scopes)
 }
 
 /* `source` and `line` are the innermost place's; each inlined function has those of its caller. */
-static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *source,
-			       unsigned line, struct place *places, unsigned max)
+static unsigned inlined_places(const char *source, unsigned line, uint64_t address,
+			       struct place *places, unsigned max)
 {
 	Dwarf_Addr bias;
-	Dwarf_Die *unit = dwfl_module_addrdie(file, address, &bias), *scopes = NULL;
-	int total = unit ? scopes_at(unit, address - bias, &scopes) : 0;
+	Dwarf_Die *unit, *scopes = NULL;
 	unsigned used = 0;
+	int total;
 
+	if (asked->lacks_shared)
+		return 0;
+	unit = dwfl_module_addrdie(asked->file, address, &bias);
+	total = unit ? scopes_at(unit, address - bias, &scopes) : 0;
 	for (int i = 0; i < total && used < max; i++) {
 		int tag = dwarf_tag(&scopes[i]);
 		const char *name;
@@ -319,25 +313,27 @@ static unsigned inlined_places(Dwfl_Module *file, uint64_t address, const char *
 	return used;
 }
 
-static unsigned resolve(const struct trace_module *module, const char *folder, uint64_t address,
-			struct place *places, unsigned max)
+unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
+			 struct place *places, unsigned max)
 {
-	const struct opened *opened = open_module(module, folder);
 	const char *source = NULL, *name;
+	Dwfl_Line *found = NULL;
+	Dwarf_Addr bias;
 	unsigned used;
-	Dwfl_Line *found;
 	int line = 0;
 
-	if (!opened->file)
+	asked = open_module(module, folder);
+	if (!asked->file)
 		return 0;
-	found = dwfl_module_getsrc(opened->file, address);
+	/* Without the shared file libdw would look for it by itself. */
+	if (dwfl_module_getdwarf(asked->file, &bias) && !asked->lacks_shared)
+		found = dwfl_module_getsrc(asked->file, address);
 	if (found)
 		source = dwfl_lineinfo(found, NULL, &line, NULL, NULL, NULL);
-	used = inlined_places(opened->file, address, source, line > 0 ? (unsigned)line : 0, places,
-			      max);
+	used = inlined_places(source, line > 0 ? (unsigned)line : 0, address, places, max);
 	if (used)
 		return used;
-	name = dwfl_module_addrname(opened->file, address);
+	name = dwfl_module_addrname(asked->file, address);
 	if (!name && !source)
 		return 0;
 	places[0] = (struct place){.function = name ? readable_copy(name) : NULL,
@@ -346,25 +342,12 @@ static unsigned resolve(const struct trace_module *module, const char *folder, u
 	return 1;
 }
 
-unsigned symbols_resolve(const struct trace_module *module, const char *folder, uint64_t address,
-			 struct place *places, unsigned max)
-{
-	unsigned used;
-
-	guarded = true;
-	used = resolve(module, folder, address, places, max);
-	guarded = false;
-	return used;
-}
-
 void symbols_close(void)
 {
 	for (unsigned i = 0; i < count; i++)
 		if (list[i].session)
 			dwfl_end(list[i].session);
 	release(list);
-	release(debug_path);
 	list = NULL;
-	debug_path = NULL;
 	count = capacity = 0;
 }

@@ -2,8 +2,9 @@
 /* Writes one JSON document, with commas and indentation. */
 #include "tools/ui/json.h"
 
-#include <stdio.h>
+#include <string.h>
 
+#include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
 
@@ -25,51 +26,72 @@ static void new_line(void)
 	out_commit(put_spaces(at, 2 * depth));
 }
 
-static void put_escaped(uint32_t unit)
+static char *put_escaped(char *at, uint32_t unit)
 {
-	char escape[8];
-
-	snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)(unit & 0xffff));
-	put(escape, 6);
+	at = put_text(at, "\\u");
+	for (int shift = 12; shift >= 0; shift -= 4)
+		*at++ = "0123456789abcdef"[unit >> shift & 15];
+	return at;
 }
 
 /* A valid character of 2 to 4 bytes, for where the output shows no UTF-8. */
-static void put_escaped_character(const unsigned char *at, unsigned length)
+static char *put_escaped_character(char *at, const unsigned char *text, unsigned length)
 {
-	uint32_t code = at[0] & (0x7fu >> length);
+	uint32_t code = text[0] & (0x7fu >> length);
 
 	for (unsigned i = 1; i < length; i++)
-		code = code << 6 | (at[i] & 0x3f);
-	if (code < 0x10000) {
-		put_escaped(code);
-		return;
-	}
-	put_escaped(0xd800 + ((code - 0x10000) >> 10));
-	put_escaped(0xdc00 + ((code - 0x10000) & 0x3ff));
+		code = code << 6 | (text[i] & 0x3f);
+	if (code < 0x10000)
+		return put_escaped(at, code);
+	at = put_escaped(at, 0xd800 + ((code - 0x10000) >> 10));
+	return put_escaped(at, 0xdc00 + ((code - 0x10000) & 0x3ff));
 }
 
-static void put_quoted(const char *text)
+/* The bytes of the valid character at the begin of a text that may end anywhere; or 0. */
+static unsigned character_length(const char *text, size_t left)
 {
-	put("\"", 1);
-	while (*text) {
-		const unsigned char *c = (const unsigned char *)text;
-		unsigned length = *c < ' ' || *c == 0x7f ? 0 : text_utf8_length(text);
+	char part[5] = "";
 
+	memcpy(part, text, left < 4 ? left : 4);
+	return text_utf8_length(part);
+}
+
+char *json_quoted(char *at, const char *text, size_t length)
+{
+	*at++ = '"';
+	for (size_t i = 0; i < length;) {
+		const unsigned char *c = (const unsigned char *)text + i;
+		unsigned bytes =
+			*c < ' ' || *c == 0x7f ? 0 : character_length(text + i, length - i);
+
+		i += bytes ? bytes : 1;
 		/* A control character of two bytes: a terminal would obey it. */
-		if (length > 1 && (!out.utf8 || (c[0] == 0xc2 && c[1] < 0xa0))) {
-			put_escaped_character(c, length);
-			text += length;
+		if (bytes > 1 && (!out.utf8 || (c[0] == 0xc2 && c[1] < 0xa0))) {
+			at = put_escaped_character(at, c, bytes);
 			continue;
 		}
 		if (*c == '"' || *c == '\\')
-			put("\\", 1);
-		if (length)
-			put(text, length);
-		else
-			put_escaped(*c);
-		text += length ? length : 1;
+			*at++ = '\\';
+		if (!bytes) {
+			at = put_escaped(at, *c);
+			continue;
+		}
+		memcpy(at, c, bytes);
+		at += bytes;
 	}
-	put("\"", 1);
+	*at++ = '"';
+	return at;
+}
+
+/* In pieces that have room in the output. */
+static void put_quoted(const char *text)
+{
+	size_t length = strlen(text);
+	char *quoted = allocate(length * 6 + 3), *end = json_quoted(quoted, text, length);
+
+	for (char *at = quoted; at < end; at += OUT_RESERVED)
+		put(at, end - at < OUT_RESERVED ? (size_t)(end - at) : OUT_RESERVED);
+	release(quoted);
 }
 
 static void next_member(const char *key)

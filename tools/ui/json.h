@@ -7,6 +7,7 @@
 #define JSON_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 void json_begin_object(const char *key);
@@ -20,5 +21,11 @@ void json_number(const char *key, uint64_t value);
 void json_bool(const char *key, bool value);
 /* "rank", of a process in its job; a negative one, which is unknown, becomes null. */
 void json_rank(int64_t rank);
+
+/*
+ * For other documents: writes a quoted text at `at`, as json_text() does, and returns the end. It
+ * takes up to 6 bytes for each byte of the text, and 2 more.
+ */
+char *json_quoted(char *at, const char *text, size_t length);
 
 #endif

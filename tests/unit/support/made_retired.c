@@ -103,12 +103,33 @@ static void end_behind(struct made *made, uint32_t n, uint64_t at)
 	retire(made, &second, PDN_RETIRE_RELEASED, 600);
 }
 
+/* A dma-buf of the program's own, which is open when the memory is freed. */
+static void export_and_free(struct made *made, uint32_t n, uint64_t at)
+{
+	struct pdn_trace_note note = {.addr = 0x7f0000000000 + (uint64_t)n * (16 << 20),
+				      .size = 4 << 20,
+				      .number = 30 + n,
+				      .device = -1,
+				      .extra = 7,
+				      .stack = MAKER};
+
+	made_note(made, PDN_EV_EXPORT, &note, at);
+	note.stack = FREER;
+	note.flags = PDN_TRACE_IN_USE;
+	note.reason = PINDOWN_REASON_FREED;
+	made_note(made, PDN_EV_OUTLIVED, &note, at + 1000);
+}
+
 void made_fate(struct made *made, char kind, uint32_t n, uint64_t at)
 {
 	struct one one;
 
 	if (kind == 's') {
 		end_behind(made, n, at);
+		return;
+	}
+	if (kind == 'x') {
+		export_and_free(made, n, at);
 		return;
 	}
 	one = begin(made, n, 4 << 20, at);

@@ -61,7 +61,8 @@ void made_many(struct made *made);
 /*
  * Memory that is freed under registrations, by kind: c, cured; s, two small buffers in a block,
  * which are cured behind the second free; e, the address escapes, E, after a while; d, it is
- * dropped; h, held at the end; k, kept; r, revoked. A last letter l: the trace has no end mark.
+ * dropped; h, held at the end; k, kept; r, revoked; x, a dma-buf of it is open. A last letter l:
+ * the trace has no end mark.
  */
 void made_retired(struct made *made, const char *kinds);
 /* One of them, the n-th: its region has number n + 1; s takes two. */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # The pindown tool.
-CHECK_UNIT += $(B)/unit/test_tools $(B)/unit/test_cufile_errors
+CHECK_UNIT += $(B)/unit/test_tools
 
 # The tool without its main(): tests link the parts that they use.
 TOOLS_PARTS := $(B)/tools.a
@@ -11,11 +11,6 @@ $(TOOLS_PARTS): $(filter-out %/main.c.o,$(TOOLS_OBJ))
 $(B)/unit/test_tools: $(B)/obj/tests/unit/tools/test_tools.c.o \
 		$(call unit_support,made_trace made_retired) $(UNIT_SUITE) $(TOOLS_PARTS) \
 		$(TOOLS_SHARED)
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
-
-$(B)/unit/test_cufile_errors: $(B)/obj/tests/unit/tools/test_cufile_errors.c.o $(UNIT_SUITE) \
-		$(TOOLS_PARTS) $(TOOLS_SHARED)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) $(CHECK_LIBS) -lpthread
 

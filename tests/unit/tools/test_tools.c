@@ -414,7 +414,7 @@ START_TEST(a_number_used_again)
 	ck_assert_uint_eq(tally->all.bytes, 3 * 65536);
 	ck_assert_uint_eq(tally->all.pins, 2);
 	ck_assert_uint_eq(tally->all.unpins, 1);
-	ck_assert_uint_eq(tally->left_count, 1);
+	ck_assert_uint_eq(tally->answers.all[ANSWER_LEFT].count, 1);
 	ck_assert_uint_eq(tally->left.list[0].region.buffer_id, 2);
 	tally_free(tally, reader);
 	reader_close(reader);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Declarations that the parts of `pindown bar` share. */
+/* pindown top --bar: how much of each GPU's BAR1 is in use, and what each process has pinned. */
 #ifndef BAR_H
 #define BAR_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "tools/base/texts.h"
+#include "tools/system/nvml.h"
+#include "tools/system/processes.h"
+#include "tools/top/drawing.h"
 
 /* ---- pindown.ko (module.c) ------------------------------------------------------------------- */
 
@@ -43,5 +43,25 @@ struct sites {
 
 /* False, after a line for each file, when no file can be read. */
 bool sites_read(struct sites *sites, const struct texts *traces);
+
+/*
+ * ---- the view (bar.c) -------------------------------------------------------------------------
+ */
+
+struct bar {
+	const char *no_nvml; /* why NVML can't be used; NULL: it can */
+	struct nvml nvml;
+	struct module_pins module;
+	struct sites sites;
+	bool has_traces;
+};
+
+/* False, after a line for each file, when no trace can be read. */
+bool bar_open(struct bar *bar, const struct texts *traces);
+void bar_close(struct bar *bar);
+/* Looks at all but the processes again. False when the GPUs can't be queried. */
+bool bar_look(struct bar *bar);
+void bar_print(const struct bar *bar, const struct processes *processes, struct drawing *drawing);
+void bar_print_json(const struct bar *bar, const struct processes *processes);
 
 #endif

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/bar/bar.h"
+#include "tools/top/bar.h"
 #include "tools/base/memory.h"
 #include "tools/trace/reader.h"
 #include "tools/trace/regions.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/bar/bar.h"
+#include "tools/top/bar.h"
 #include "tools/base/memory.h"
 #include "tools/system/tree.h"
 

@@ -23,8 +23,8 @@ PDN_WEAK_EVENT(child_begins, (void));
  */
 static PDN_AT_LOAD bool has_begun; /* in this process or in one that it was forked from */
 static PDN_AT_LOAD bool is_wiped;  /* the kernel zeroes pdn_here */
-static PDN_AT_LOAD bool uses_cuda; /* this process, or one that it was forked from */
-static PDN_AT_LOAD bool is_off;
+PDN_AT_LOAD bool pdn_used_cuda;	   /* this process, or one that it was forked from, has */
+PDN_AT_LOAD bool pdn_is_off;
 
 static bool is_set(const bool *flag)
 {
@@ -75,17 +75,6 @@ bool pdn_process_has_begun(void)
 	return is_set(&has_begun);
 }
 
-void pdn_process_uses_cuda(void)
-{
-	if (!is_set(&uses_cuda))
-		set(&uses_cuda);
-}
-
-bool pdn_process_is_off(void)
-{
-	return is_set(&is_off);
-}
-
 /* Taken with acquire, let go with release. In a child it is free, as all in pdn_here. */
 static void take_beginning(void)
 {
@@ -104,8 +93,8 @@ extern __attribute__((visibility("hidden"))) char __start_pdn_not_inherited[],
 static void abandon(void)
 {
 	PDN_NOTIFY(child_abandons);
-	if (is_set(&uses_cuda) && !is_set(&is_off)) {
-		set(&is_off);
+	if (is_set(&pdn_used_cuda) && !pdn_process_is_off()) {
+		set(&pdn_is_off);
 		PDN_NOTIFY(hook_is_off);
 	}
 }
@@ -131,7 +120,8 @@ void pdn_process_begin(void)
 			set(&has_begun);
 		}
 		/* Release: pairs with pdn_process_is_known(). */
-		__atomic_store_n(&pdn_here.known, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&pdn_here.known, pdn_process_is_off() ? PDN_OFF : PDN_ON,
+				 __ATOMIC_RELEASE);
 	}
 	__atomic_store_n(&pdn_here.beginning, 0, __ATOMIC_RELEASE);
 	errno = saved;

@@ -49,6 +49,7 @@ enum pdn_lock_name {
 	PDN_LOCKS
 };
 
+enum { PDN_ON = 1, PDN_OFF }; /* in `known` */
 struct pdn_here {
 	uint32_t known;		  /* 0: nothing is known of this process yet, or it is a child */
 	uint32_t beginning;	  /* the lock of beginning again */
@@ -82,14 +83,24 @@ bool pdn_process_prepare(void);
 /* Has anything in this process, or in one that it was forked from, ever begun? */
 bool pdn_process_has_begun(void);
 
-/* The driver has described GPU memory to this process: from here on each child is off. */
-void pdn_process_uses_cuda(void);
+/*
+ * The driver has described GPU memory to this process: from here on each child is off. Relaxed,
+ * here and below: a child has what its thread saw when it forked.
+ */
+extern __attribute__((visibility("hidden"))) bool pdn_used_cuda, pdn_is_off;
+static inline void pdn_process_uses_cuda(void)
+{
+	__atomic_store_n(&pdn_used_cuda, true, __ATOMIC_RELAXED);
+}
 
 /*
  * Is this a child of a process that has used GPU memory? Known as soon as the child has taken a
  * lock or has run the fork handler.
  */
-bool pdn_process_is_off(void);
+static inline bool pdn_process_is_off(void)
+{
+	return __atomic_load_n(&pdn_is_off, __ATOMIC_RELAXED);
+}
 
 /*
  * Data that is made zero in a child before the child looks at it: where lists, trees and counts of
@@ -102,6 +113,16 @@ bool pdn_process_is_off(void);
  * async-signal-safe.
  */
 void pdn_process_begin(void);
+
+/* Has this process begun, which it does here, and is not off? */
+static inline bool pdn_process_is_on(void)
+{
+	if (__builtin_expect(__atomic_load_n(&pdn_here.known, __ATOMIC_ACQUIRE) == PDN_ON, 1))
+		return true;
+	if (!pdn_process_is_known())
+		pdn_process_begin();
+	return !pdn_process_is_off();
+}
 
 /*
  * A child has inherited data and descriptors of its parent's. Two events, one after the other:

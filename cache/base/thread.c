@@ -240,11 +240,9 @@ struct pdn_thread *pdn_thread_attach(void)
 	return self;
 }
 
-uint32_t pdn_my_tid(void)
+uint32_t pdn_tid_without_record(void)
 {
-	const struct pdn_thread *self = pdn_self();
-
-	return self ? self->tid : (uint32_t)pdn_sys(SYS_gettid);
+	return (uint32_t)pdn_sys(SYS_gettid);
 }
 
 /*

@@ -121,8 +121,14 @@ static inline struct pdn_thread *pdn_self_or_anonymous(void)
 	return self ? self : &pdn_anonymous;
 }
 
-/* This thread's number in the system. */
-uint32_t pdn_my_tid(void);
+/* This thread's number in the system; asked of the system, if the thread has no record. */
+uint32_t pdn_tid_without_record(void);
+static inline uint32_t pdn_my_tid(void)
+{
+	const struct pdn_thread *self = pdn_self();
+
+	return self ? self->tid : pdn_tid_without_record();
+}
 
 /*
  * Something that each thread has another one of. In a forked child it stays the same, unlike the

@@ -173,9 +173,7 @@ get_slow(uint64_t addr, size_t length, unsigned flags, struct pindown_region **o
 		return PINDOWN_ERR_INVALID;
 	if (!pdn_config()->enabled)
 		return PINDOWN_ERR_DISABLED;
-	if (!pdn_process_is_known())
-		pdn_process_begin();
-	if (pdn_process_is_off())
+	if (!pdn_process_is_on())
 		return PINDOWN_ERR_NO_CUDA;
 	pdn_top_open();
 	if (flags & PINDOWN_GET_NOWAIT && pdn_past_would_wait())

@@ -297,8 +297,6 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 	a.index_seq = index_seq;
 	pdn_past_is_possible();
 	for (;;) {
-		if (pdn_process_is_off())
-			return PINDOWN_ERR_NO_CUDA;
 		if (!a.flight.nowait) /* then its commit gives up */
 			pdn_past_look();
 		a.flags = 0;
@@ -308,11 +306,11 @@ int pdn_pin(uint64_t addr, uint64_t length, unsigned flags, uint64_t index_seq,
 		result = pin_attempt(&a);
 		if (result == PINDOWN_ERR_NO_MEMORY)
 			result = free_memory(&a);
-		if (result != PDN_AGAIN || ++a.rounds >= MOST_ROUNDS)
+		if (result != PDN_AGAIN || ++a.rounds >= MOST_ROUNDS || pdn_process_is_off())
 			break;
 	}
 	if (result == PDN_AGAIN)
-		result = PINDOWN_ERR_TIMED_OUT;
+		result = pdn_process_is_off() ? PINDOWN_ERR_NO_CUDA : PINDOWN_ERR_TIMED_OUT;
 	if (result == PINDOWN_OK) {
 		*region = a.region;
 		if (pdn_region_flags(a.region) & PDN_REGION_LEAVING)

@@ -153,9 +153,7 @@ void pdn_trace_fork_child(void)
 	pdn_trace.header = NULL;
 	process.wrote_distrust = false;
 	pdn_trace.state = PDN_TRACE_UNTRIED;
-#include "cache/trace/writer/writer.h"
-
-#include "cache/base/process.h"
+	pdn_trace_mask = pdn_process_is_off() ? 0 : pdn_config()->trace_events;
 	pdn_thread_look_now();
 }
 

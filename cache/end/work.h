@@ -139,7 +139,7 @@ void pdn_flights_each_pin(void (*fn)(struct pdn_pin *pin));
 uint64_t pdn_flights_reserved(uint32_t *count);
 bool pdn_flights_of_others_reserve(void);
 
-/* ---- endings ---------------------------------------------------------------------------------- */
+/* ---- endings -------------------------------------------------------------------------------- */
 
 /*
  * Regions that one thread ends, from the moment when they are live no longer until they are

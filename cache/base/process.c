@@ -103,7 +103,7 @@ static void begin_child(void)
 {
 	abandon();
 	memset(__start_pdn_not_inherited, 0,
-	       (size_t)(__stop_pdn_not_inherited - __start_pdn_not_inherited));
+	       (uintptr_t)__stop_pdn_not_inherited - (uintptr_t)__start_pdn_not_inherited);
 	PDN_NOTIFY(child_begins);
 }
 

@@ -98,11 +98,9 @@ static bool ends_some(const struct pdn_victims *ending, const struct pdn_scope *
 
 static bool touches(struct pdn_work *work, const struct pdn_scope *scope)
 {
-	const struct pdn_flight *flight = flight_of(work);
-
-	if (flight)
-		return scope->kind > PDN_GUARD_RANGE || covers_reach_of(scope, flight);
-	return ends_some(ending_of(work), scope);
+	if (work->kind == PDN_ENDS)
+		return ends_some((struct pdn_victims *)work, scope);
+	return scope->kind > PDN_GUARD_RANGE || covers_reach_of(scope, (struct pdn_flight *)work);
 }
 
 uint32_t pdn_work_under(const struct pdn_scope *scope)

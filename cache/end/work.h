@@ -71,7 +71,10 @@ struct pdn_flight {
  */
 static inline bool pdn_flight_lost(const struct pdn_flight *flight)
 {
-	return __atomic_load_n(&flight->lost, __ATOMIC_RELAXED) | pdn_process_is_off();
+	unsigned lost = __atomic_load_n(&flight->lost, __ATOMIC_RELAXED);
+	unsigned off = pdn_process_is_off();
+
+	return lost | off; /* without a jump */
 }
 
 /*

@@ -87,29 +87,47 @@ static struct pdn_trace_note note_of(const struct pdn_client *consumer, uint32_t
 	};
 }
 
+/* The calls are alone in their functions, for what a longjmp might change. */
+static int call_create(struct pdn_client *consumer, const struct pindown_object_request *what,
+		       void **data, bool *asked_dmabuf)
+{
+	struct pdn_call call = {.client = consumer, .callback = "create", .made_on = what->region};
+	int result = 0;
+
+	PDN_CALL(&call, result = consumer->ops.create(what, data, consumer->ops.arg));
+	*asked_dmabuf = call.asked_dmabuf;
+	return result;
+}
+
 int pdn_consumer_create(struct pdn_client *consumer, uint32_t number,
 			const struct pindown_object_request *what, void **data, bool *asked_dmabuf)
 {
-	struct pdn_call call = {.client = consumer, .callback = "create", .made_on = what->region};
 	struct pdn_trace_note note = note_of(consumer, number, &what->key);
 	const uint64_t begin = pdn_tracing(PDN_EV_REGISTER) ? pdn_ticks() : 0;
 
-	PDN_CALL(&call, note.result = consumer->ops.create(what, data, consumer->ops.arg));
-	*asked_dmabuf = call.asked_dmabuf;
+	note.result = call_create(consumer, what, data, asked_dmabuf);
 	pdn_consumer_trace(PDN_EV_REGISTER, what->region, &note, begin);
 	return note.result;
+}
+
+static int call_destroy(struct pdn_client *consumer, const struct pindown_object_end *what)
+{
+	struct pdn_call call = {.client = consumer, .callback = "destroy"};
+	int result = 0;
+
+	PDN_CALL(&call, result = consumer->ops.destroy(what, consumer->ops.arg));
+	return result;
 }
 
 void pdn_consumer_destroy(struct pdn_client *consumer, uint32_t number,
 			  const struct pindown_object_end *what)
 {
-	struct pdn_call call = {.client = consumer, .callback = "destroy"};
 	struct pdn_trace_note note = note_of(consumer, number, &what->key);
 	const uint64_t begin = pdn_tracing(PDN_EV_DEREGISTER) ? pdn_ticks() : 0;
 
 	note.reason = (uint16_t)what->reason;
 	note.flags = what->in_use ? PDN_TRACE_IN_USE : 0;
-	PDN_CALL(&call, note.result = consumer->ops.destroy(what, consumer->ops.arg));
+	note.result = call_destroy(consumer, what);
 	pdn_consumer_trace(PDN_EV_DEREGISTER, what->region, &note, begin);
 }
 

@@ -43,10 +43,10 @@ enum gravity { FACT, NOTE, WRONG };
 extern const struct answer_words {
 	const char *what;
 	const char *key, *bytes_key; /* in JSON; bytes_key NULL: bytes are not counted */
-	enum gravity gravity;	     /* of a count that is not 0 */
 	const char *fault[2];	     /* how --check calls one and several; NULL: no fault */
 	const char *meaning;	     /* or NULL */
 	uint64_t events;	     /* those from which it is counted */
+	enum gravity gravity;	     /* of a count that is not 0 */
 	bool if_any;		     /* is left out where the count is 0 */
 	bool is_size;		     /* two of them are compared by their bytes */
 } answer_words[ANSWERS];

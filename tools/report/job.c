@@ -18,7 +18,7 @@
 
 struct job_words job_words(enum job_figure figure)
 {
-	const struct answer_words *words = &answer_words[figure - JOB_ANSWER];
+	const struct answer_words *words;
 
 	if (figure == JOB_PEAK)
 		return (struct job_words){"peak_bytes", "Pinned at the peak", 'b', FACT};
@@ -26,6 +26,7 @@ struct job_words job_words(enum job_figure figure)
 		return (struct job_words){"pin_ns", "Time in pins", 'n', FACT};
 	if (figure == JOB_MISSES)
 		return (struct job_words){"misses", "Misses", 0, FACT};
+	words = &answer_words[figure - JOB_ANSWER];
 	return (struct job_words){words->is_size ? words->bytes_key : words->key, words->what,
 				  words->is_size ? 'b' : 0, words->gravity};
 }

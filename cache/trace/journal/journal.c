@@ -34,7 +34,7 @@ static struct pdn_journal *new_segment(void)
 	int segment = (int)pdn_sys(SYS_shmget, IPC_PRIVATE, PDN_JOURNAL_BYTES, IPC_CREAT | 0600);
 	long at = segment < 0 ? segment : pdn_sys(SYS_shmat, segment, NULL, 0);
 
-	if (at >= 0) {
+	if (at > 0) {
 		((struct pdn_journal *)at)->segment = segment + 1;
 		return (struct pdn_journal *)at;
 	}

@@ -57,9 +57,9 @@ static uint64_t parse_number(const char **at, unsigned base)
 static struct line parse_line(const char *at)
 {
 	struct line line = {0};
-	uint64_t minor, *const numbers[] = {
-				&line.module.begin,  &line.module.end, &line.offset,
-				&line.module.device, &minor,	       &line.module.node};
+	uint64_t minor = 0, *const numbers[] = {
+				    &line.module.begin,	 &line.module.end, &line.offset,
+				    &line.module.device, &minor,	   &line.module.node};
 
 	for (unsigned i = 0; i < 6; i++, at += *at != '\0') {
 		*numbers[i] = parse_number(&at, i < 5 ? 16 : 10);

@@ -101,7 +101,7 @@ end_range_slow(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
 static pdn_guard __attribute__((noinline))
 end_guarded(uint64_t begin, uint64_t end, unsigned why, pdn_guard guard)
 {
-	if (pdn_awaits_reuse() || !nothing_in(begin, end))
+	if (!nothing_in(begin, end) || pdn_awaits_reuse())
 		return end_range_slow(begin, end, why, guard);
 	return guard;
 }

@@ -167,6 +167,7 @@ void pdn_let_go(struct pdn_victims *victims)
 	last = is_kept_for_nobody(number);
 	if (last) {
 		pdn_region_set_state(number, PDN_DYING); /* this thread's still */
+		pdn_stop_awaiting(number);
 	} else {
 		pdn_victims_leave(victims);
 		if (pdn_objects_await_reuse(number))

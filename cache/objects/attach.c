@@ -141,7 +141,7 @@ static int result_of_create(int own)
 static int make_object(struct pdn_client *consumer, uint32_t number, const struct request *r)
 {
 	struct pindown_object *object = &pdn_objects[number];
-	uint32_t region = object->region;
+	uint32_t region = object->region, maker = object->worker;
 	const struct pindown_object_request what = {.key = *r->key,
 						    .region = &pdn_regions[region],
 						    .addr = r->addr,
@@ -166,8 +166,9 @@ static int make_object(struct pdn_client *consumer, uint32_t number, const struc
 		discard(consumer, number, data);
 		pdn_lock();
 	}
-	if (pdn_process_is_off())
-		return PINDOWN_ERR_BUSY; /* in a child: region and object belong to the parent */
+	/* In a child they are the parent's; or the thread that began has ended (a coroutine). */
+	if (pdn_process_is_off() || object->state != PDN_OBJECT_MAKING || object->worker != maker)
+		return PINDOWN_ERR_BUSY;
 	consumer->stats.create_errors += error != 0;
 	if (result == 0) {
 		consumer->stats.objects_made++;

@@ -56,11 +56,21 @@ bool pdn_retire_is_pending(const struct pindown_region *region)
 	return is;
 }
 
+/*
+ * Not by a window in which nothing was held, beside one of the same allocation that has begun the
+ * range. In a shared block only the first window is known to have begun it: a range that one more
+ * had begun, too, is reserved for nobody, and goes back.
+ */
+static bool has_begun(uint32_t n, uint32_t region)
+{
+	return pdn_ranges[n].region == region || pdn_regions[region].flags & PDN_REGION_ENDS_HELD;
+}
+
 void pdn_retire_cancel(uint32_t region)
 {
 	uint32_t n = find_pending(region);
 
-	if (n && --pdn_ranges[n].regions == 0 && !pdn_ranges[n].holders)
+	if (n && has_begun(n, region) && --pdn_ranges[n].regions == 0 && !pdn_ranges[n].holders)
 		pdn_range_move(n, PDN_RETIRED_UNUSED);
 }
 

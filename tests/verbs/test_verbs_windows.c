@@ -139,6 +139,27 @@ START_TEST(windows_of_an_allocation_are_one_range)
 }
 END_TEST
 
+/* Windows without held registrations lie below the one that has one, and end before it. */
+START_TEST(idle_windows_leave_the_range_alone)
+{
+	struct ibv_mr *held;
+	CUdeviceptr q;
+
+	alloc_large();
+	register_once(pd, p + MIB(100), MIB(1), ALL_ACCESS);
+	register_once(pd, p + MIB(200), MIB(1), ALL_ACCESS);
+	held = must_register(pd, p + MIB(400), MIB(1), ALL_ACCESS);
+	end_large();
+	ck_assert_uint_eq(stats().retired, 1);
+	ck_assert_uint_eq(stats().retired_ranges, 1);
+	q = gpu_alloc(LARGE);
+	ck_assert(q + LARGE <= p || p + LARGE <= q);
+	gpu_free(q);
+	must_deregister(held);
+	ck_assert_uint_eq(stats().retired_ranges, 0);
+}
+END_TEST
+
 /* A wider window replaces it while its registration is held; that is of the same memory. */
 START_TEST(a_window_that_was_replaced_is_of_the_range)
 {
@@ -203,6 +224,7 @@ int main(int argc, char **argv)
 	tcase_add_test(tc, a_window_is_the_memory);
 	tcase_add_test(tc, a_window_of_what_a_stream_frees_later);
 	tcase_add_loop_test(tc, windows_of_an_allocation_are_one_range, 0, 3);
+	tcase_add_test(tc, idle_windows_leave_the_range_alone);
 	tcase_add_test(tc, a_window_that_was_replaced_is_of_the_range);
 	tcase_add_test(tc, an_exported_part_is_registered_on_a_window);
 	return run_verbs_tests(argc, argv, suite);

@@ -7,9 +7,16 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static struct ibv_context a_context;
+static struct ibv_device a_device;
+static struct ibv_context a_context = {.device = &a_device};
 static struct ibv_pd a_pd = {.context = &a_context};
 static struct ibv_mr a_mr = {.context = &a_context, .pd = &a_pd, .lkey = 1, .rkey = 1};
+
+/* By this pindown knows a libibverbs. */
+EXPORT int ibv_cmd_reg_mr(void)
+{
+	return -1;
+}
 
 EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {

@@ -156,11 +156,12 @@ static bool is_selected(const struct pdn_selection *s, const struct pindown_obje
 
 uint32_t pdn_next_selected(const struct pdn_selection *s, uint32_t number)
 {
-	const uint32_t *first = lists[pdn_consumer_place(s->consumer)];
+	const uint32_t *first;
 	unsigned list = s->owner ? list_of(*s->owner) : 0;
 
 	if (s->region)
 		return number ? pdn_objects[number].next : pdn_first_object(s->region);
+	first = lists[pdn_consumer_place(s->consumer)];
 	if (number)
 		list = list_of(pdn_objects[number].key.owner);
 	number = number ? *column(OWNERS_NEXT, number) : first[list];

@@ -21,7 +21,7 @@
  *	stubs.S, lookup.c	dlsym, dlvsym, dlopen, dlmopen, dlclose; the answers to look-ups
  *	deepbind.c	whether a file's RTLD_DEEPBIND matters
  *	patches.c	libraries that patch the driver's code, or pindown's
- *	libcuda.c	the driver's library: its handle, where it lies in memory
+ *	libcuda.c	the driver's library: which one works, where it lies in memory
  *	symtab.c	symbol tables
  *	slots.c		what a library is bound to
  *	yield.c, yield.S	variables with the same names as our functions
@@ -120,14 +120,14 @@ void *pdn_hand_out(enum pdn_call call, void *found);
  * function that fails with an error.
  */
 extern void *pdn_linked_real[PDN_CALLS];
+extern void *pdn_looked_up_real[PDN_CALLS];
+void *pdn_find_linked(enum pdn_call call, const void *caller);
 
 /*
  * The loader is binding a library to our function of this name. If a second library that defines
  * the name has been loaded meanwhile, our function looks from now on which one its caller means.
  */
 void pdn_is_being_bound(const char *name);
-extern void *pdn_looked_up_real[PDN_CALLS];
-void *pdn_find_linked(enum pdn_call call, const void *caller);
 
 /* The library that they belong to is gone. */
 void pdn_forget_real_functions(void);
@@ -188,7 +188,7 @@ const struct pdn_library *pdn_libcuda_library(void);
  * there is none.
  */
 bool pdn_hold_libcuda(void);
-void pdn_libcuda_unloaded(void); /* behind a dlclose(); PDN_LOCK_UNLOADED held */
+void pdn_libcuda_unloaded(void); /* behind a dlclose(), in a walk */
 
 /* Is this function, to which the program has come, the driver's? It becomes known by that. */
 bool pdn_libcuda_is(const void *function);

@@ -12,7 +12,6 @@
 #include "hook/hook.h"
 #include "cache/show/page.h"
 #include "cache/base/process.h"
-#include "hook/verbs/verbs.h"
 
 /* ---- the first use of the driver --------------------------------------------------------- */
 

@@ -138,8 +138,9 @@ static CUresult no_driver(void)
  *
  * Where both real functions are the same, the exported wrapper serves both roads.
  *
- * The slots of the real functions hold addresses of code that was there before them, and always the
- * same ones; so all loads are relaxed, also in the wrappers, which read the slots themselves.
+ * A slot of a real function changes only when its library is unloaded, or when another definition
+ * appears; for a call under way either value is right. So all loads are relaxed, also in the
+ * wrappers, which read the slots themselves.
  */
 
 /* The real function of a linked program, found at its first use; NULL: there is none. */

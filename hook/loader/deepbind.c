@@ -14,7 +14,6 @@
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "hook/loader/scope.h"
@@ -22,7 +21,6 @@
 #include "cache/base/cancel.h"
 #include "cache/base/environment.h"
 #include "cache/base/system.h"
-#include "hook/hook.h"
 #include "hook/loader/loaded.h"
 
 #define MAX_FILES   64u /* that one call reads */

@@ -8,7 +8,7 @@
  *
  * The first dlsym of a process may come from a sanitizer's runtime that is not ready yet and that
  * replaces much of the C library. So nothing here calls a function of the C library by name, and
- * this file, symtab.c and lookup.c are never instrumented (build.mk).
+ * this file is never instrumented (build.mk lists the files that are not).
  */
 #define _GNU_SOURCE
 #include "hook/loader/loaded.h"
@@ -268,8 +268,9 @@ static const struct link_map *last_library(void)
 }
 
 /*
- * In a child: once its list has changed, since a change takes the lock. Relaxed: the lock itself
- * orders the list; a thread that sees an older state walks the list without the lock once more.
+ * In a child the lock works once the list has changed: whoever changed it took the lock. Relaxed:
+ * the lock itself orders the list; a thread that sees an older state walks the list without the
+ * lock once more.
  */
 bool pdn_loader_lock_works(void)
 {

@@ -336,12 +336,26 @@ DECIDE(dlopen)
 DECIDE(dlmopen)
 
 /*
+ * In a walk over the loaded libraries: the loader's lock orders the threads that forget. A lock of
+ * ours would be taken around the loader's here, and within it by a program that calls dlclose in a
+ * walk of its own.
+ */
+static bool forget_what_has_gone(const struct pdn_loaded *library, void *arg)
+{
+	(void)library, (void)arg;
+	pdn_libcuda_unloaded();
+	pdn_verbs_unloaded();
+	return true;
+}
+
+/*
  * The libraries that the wrappers call must stay loaded. What dlclose has unloaded is forgotten
  * right after it, as another library may be loaded in its place; not earlier, as a destructor may
  * still call it. So dlclose is called from here, which it does not notice.
  */
 void *pdn_decide_dlclose(struct pdn_arguments *args, const void *caller)
 {
+	struct pdn_loaded any;
 	int result, error;
 
 	(void)caller;
@@ -350,10 +364,7 @@ void *pdn_decide_dlclose(struct pdn_arguments *args, const void *caller)
 	pdn_stacks_unloading();
 	result = pdn_loader()->dlclose(args->handle);
 	error = errno;
-	pdn_lock_one(PDN_LOCK_UNLOADED);
-	pdn_libcuda_unloaded();
-	pdn_verbs_unloaded();
-	pdn_unlock_one(PDN_LOCK_UNLOADED);
+	pdn_find_loaded(&any, forget_what_has_gone, NULL);
 	pdn_answers_forget();
 	errno = error;
 	args->answer = (void *)(intptr_t)result;

@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "cache/base/visible.h"
-#include "hook/hook.h"
 #include "hook/loader/loaded.h"
 #include "hook/loader/yield.h"
 
@@ -69,13 +68,15 @@ const char *pdn_library_before_us(const char *name, const char *other_name)
 
 void *pdn_next_definition(const char *name)
 {
-	const struct link_map *map = next_behind(NULL, name);
+	const struct link_map *map = NULL;
+	void *found = NULL;
 	struct pdn_elf elf;
 
-	if (!map)
-		return NULL;
-	pdn_elf_read(&elf, map->l_addr, map->l_ld);
-	return pdn_elf_find(&elf, name);
+	/* One that has only hidden versions is passed over, as the loader does it. */
+	while (!found && (map = next_behind(map, name)) != NULL)
+		if (pdn_elf_read(&elf, map->l_addr, map->l_ld))
+			found = pdn_elf_find(&elf, name);
+	return found;
 }
 
 /* ---- who asks -------------------------------------------------------------------------------- */
@@ -300,9 +301,10 @@ struct link_map *pdn_asker_next(const struct pdn_asker *asker, const char *name)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-#define ANSWERS 64u
+#define ANSWERS 1024u
 
-/* The key is stored last, and 0 while the answer changes. */
+/* The key is 0 at first, and CHANGES while one thread stores the answer. */
+#define CHANGES UINTPTR_MAX
 static struct {
 	uintptr_t key;
 	void *answer;
@@ -315,7 +317,7 @@ static uintptr_t key_of(const void *caller, unsigned number)
 
 static unsigned place_of(uintptr_t key)
 {
-	return (unsigned)(key * 0x9e3779b97f4a7c15u >> 58);
+	return (unsigned)(key * 0x9e3779b97f4a7c15u >> 54);
 }
 
 bool pdn_answer_known(const void *caller, unsigned number, void **answer)
@@ -334,14 +336,25 @@ void pdn_answer_keep(const void *caller, unsigned number, void *answer)
 {
 	uintptr_t key = key_of(caller, number);
 	unsigned place = place_of(key);
+	uintptr_t old = __atomic_load_n(&answers[place].key, __ATOMIC_RELAXED);
 
-	__atomic_store_n(&answers[place].key, 0, __ATOMIC_RELAXED);
+	/* Another thread is storing here: this answer is asked for again. */
+	if (old == CHANGES ||
+	    !__atomic_compare_exchange_n(&answers[place].key, &old, CHANGES, false,
+					 __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return;
 	__atomic_store_n(&answers[place].answer, answer, __ATOMIC_RELEASE);
 	__atomic_store_n(&answers[place].key, key, __ATOMIC_RELEASE);
 }
 
 void pdn_answers_forget(void)
 {
-	for (unsigned i = 0; i < ANSWERS; i++)
-		__atomic_store_n(&answers[i].key, 0, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < ANSWERS; i++) {
+		uintptr_t old = __atomic_load_n(&answers[i].key, __ATOMIC_RELAXED);
+
+		/* Its own thread's, while it changes: a call that is under way. */
+		if (old && old != CHANGES)
+			__atomic_compare_exchange_n(&answers[i].key, &old, 0, false,
+						    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	}
 }

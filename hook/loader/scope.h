@@ -9,8 +9,8 @@
  * The loader looks a name up among the libraries that the program started with, and then in the
  * library that makes the call, in those that it needs, and so on; or in those of the library that
  * was opened, if the caller was loaded because that one needs it. Where several libraries that were
- * opened define the name, that order is followed by what each library says that it needs. (A
- * library that was opened with RTLD_GLOBAL is not told apart from others.)
+ * opened define the name, that order is followed by what each library says that it needs. A known
+ * limit: a library that was opened with RTLD_GLOBAL is treated as any other.
  *
  * Nothing here calls a function that a sanitizer replaces, since its runtime may not be ready yet:
  * see loaded.c.
@@ -82,8 +82,8 @@ struct link_map *pdn_asker_next(const struct pdn_asker *asker, const char *name)
  * The function that the code at `caller`, which has come to our export of this name, would have
  * come to without us; NULL: there is none. Without the loader's lock; keeps errno.
  *
- * *behind: where that one belongs to an interposer that the program started with, the function of
- * the library that defines `mark`, too, among those that follow. Else NULL.
+ * *behind: of the libraries behind us that the program started with, the function of the first that
+ * defines `mark`, too. It is the result itself if no interposer comes before that one. NULL: none.
  */
 void *pdn_definition_for(const void *caller, const char *name, const char *mark, void **behind);
 
@@ -92,7 +92,7 @@ void *pdn_definition_of_any_kind(const void *caller, const char *name);
 
 /*
  * Answers for places in the code that call, until the program unloads a library; any address may be
- * one, also NULL. `number`: of what is asked about.
+ * one, also NULL. `number` is that of the function: enum pdn_call, or PDN_CALLS + enum pdn_verb.
  */
 bool pdn_answer_known(const void *caller, unsigned number, void **answer);
 void pdn_answer_keep(const void *caller, unsigned number, void *answer);

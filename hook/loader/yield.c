@@ -195,7 +195,7 @@ static bool lacks_it(const struct pdn_loaded *library, void *name)
 	return library->readable && pdn_slots_each(&library->elf, name, is_empty, NULL);
 }
 
-/* NULL: our function it is. Where a call is bound, our function will look who makes it. */
+/* NULL: our function is used. A call needs no variable: our function finds out who makes it. */
 static const void *variable_for_asker(const char *name)
 {
 	struct asked asked = {.name = name, .hash = pdn_elf_hash(name)};

@@ -12,7 +12,6 @@
 #include <errno.h>
 
 #include "cache/dmabuf/region_dmabuf.h"
-#include "hook/hook.h"
 #include "hook/verbs/verbs.h"
 
 /* Would the other mapping do? NVIDIA's driver answers ENOTSUPP, 524: only the kernel has a name. */

@@ -5,7 +5,6 @@
  * whole region but took the part that was asked for. A card that refuses one region for good may
  * take others, so it takes two of them, with none that it took in between.
  */
-#include "hook/hook.h"
 #include "cache/base/lock.h"
 #include "hook/verbs/verbs.h"
 

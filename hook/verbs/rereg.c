@@ -11,7 +11,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "hook/hook.h"
 #include "hook/verbs/verbs.h"
 
 static bool moves(const struct pdn_request *change)
@@ -77,7 +76,7 @@ static struct ibv_mr *register_real(struct pdn_request *what)
 /* An ibv_mr that we make, for a cached registration or for one of libibverbs'. */
 static struct pdn_mr *register_any(struct pdn_request *what)
 {
-	struct ibv_mr *mr = pdn_verbs_register(what);
+	struct ibv_mr *mr = pdn_verbs_on() ? pdn_verbs_register(what) : NULL;
 	struct pdn_mr *made;
 	int error;
 

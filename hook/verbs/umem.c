@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "hook/hook.h"
 #include "hook/verbs/verbs.h"
 
 /* The process in which a umem was ever stuck; 0: none. A child leaves its parent's alone. */

@@ -52,7 +52,7 @@ static inline bool pdn_verb_is_of_mlx5(enum pdn_verb verb)
 
 /* In a call of dlclose() by the program: a copy with which we have made registrations is held. */
 void pdn_verbs_unloading(void);
-/* Behind it: what has gone is known no more. PDN_LOCK_UNLOADED held. */
+/* Behind it, in a walk over the loaded libraries: what has gone is known no more. */
 void pdn_verbs_unloaded(void);
 
 extern void *const pdn_verb_wrapper[PDN_VERBS]; /* exported */
@@ -90,7 +90,7 @@ static inline bool pdn_maker_makes_umems(enum pdn_maker maker)
 struct pdn_request {
 	enum pdn_verb verb;
 	enum pdn_maker maker;
-	struct ibv_context *context; /* of an ibv_mr: from pdn_verbs_register() on */
+	struct ibv_context *context; /* of an ibv_mr; pdn_verbs_register() sets it */
 	struct ibv_pd *pd;	     /* NULL: a umem */
 	uint64_t addr;		     /* by a dma-buf: the offset in it */
 	size_t length;

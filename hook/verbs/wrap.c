@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The wrappers of the verbs. Programs linked with libibverbs or libmlx5 call our exports, which
- * call the next definition behind us. A look-up in these libraries is answered with another
- * wrapper, which calls the function that the look-up found.
+ * call what their caller would have reached without us (copies.h). A look-up in these libraries is
+ * answered with another wrapper, which calls the function that the look-up found.
  *
- * Most memory regions are of host memory, and for those a wrapper is a comparison and a call.
+ * Most memory regions are of host memory. For those a wrapper looks up an answer that was kept for
+ * its caller, makes a comparison, and calls.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Clients: those whose functions the cache calls, subscribers and consumers. A client has a place
+ * Clients are subscribers and consumers: the cache calls their functions. A client has a place
  * in one table, which counts its callbacks that run, so that removing it can wait for the last of
  * them. All callbacks are called here, without the lock.
  */

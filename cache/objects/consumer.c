@@ -10,7 +10,7 @@
 #include "cache/hit/region.h"
 #include "cache/objects/consumer.h"
 
-struct pdn_rules pdn_rules[PDN_CONSUMERS];
+struct pdn_rules pdn_rules[PDN_CLIENTS];
 
 /* Relaxed: see pdn_object_find(). */
 static void set_rules(uint32_t id, const struct pindown_consumer *ops)

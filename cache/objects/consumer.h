@@ -17,7 +17,8 @@
 struct pdn_rules {
 	uint64_t rights, flags;
 };
-extern struct pdn_rules pdn_rules[PDN_CONSUMERS];
+/* By place in the table of clients: a caller may give the id of a subscriber. */
+extern struct pdn_rules pdn_rules[PDN_CLIENTS];
 
 /* Lock not held, for these. The object's number is for the trace. */
 int pdn_consumer_create(struct pdn_client *consumer, uint32_t number,

@@ -172,7 +172,7 @@ static bool holds_region(const struct pindown_object *object)
 	switch ((enum pdn_object_state)object->state) {
 	case PDN_OBJECT_LIVE:
 		return pdn_object_is_held(pdn_object_number(object));
-	case PDN_OBJECT_MAKING: /* who makes it holds the region */
+	case PDN_OBJECT_MAKING: /* its maker holds the region itself */
 		return false;
 	case PDN_OBJECT_ENDING:
 		return pdn_object_is_held(pdn_object_number(object)) &&

@@ -90,8 +90,8 @@ static inline uint32_t pdn_object_other_worker(const struct pindown_object *obje
 }
 
 /*
- * Lock held; as exact as pdn_region_in_use(). Do objects keep a region pinned, which may have
- * ended? Objects that end with it although they are held don't.
+ * Lock held; as exact as pdn_region_in_use(). Do objects keep a region pinned that may have ended?
+ * Objects that end with it although they are held don't count.
  */
 bool pdn_objects_some_hold(uint32_t region);
 static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t region)
@@ -101,7 +101,8 @@ static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t regi
 
 /*
  * Lock held. Does a kept region wait until its memory is handed out again, or ends
- * (pdn_first_awaiting())?
+ * (pdn_first_awaiting())? If an object keeps it that outlives it, it counts as replaced from here
+ * on.
  */
 bool pdn_objects_await_reuse(uint32_t region);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the program still holds when its memory ends. Each registration is an event in the trace,
+ * Registrations that the program still holds on memory that ends. Each is an event in the trace,
  * with the code that made it and the code that ends the memory; a line names the first one's code.
  *
  * The objects that they hold are ENDING here, and only this thread changes that: all of a region
@@ -157,7 +157,7 @@ void pdn_held_report(const struct pindown_region *region, const struct pdn_held_
 
 struct search {
 	uint32_t region;
-	const struct pdn_scope *scope; /* what ends; NULL: all of the region */
+	const struct pdn_scope *scope; /* the memory that ends; NULL: all of the region's */
 	uint32_t free_stack;	       /* of the code that ends the memory */
 	uint16_t reason;
 	uint64_t caller; /* of the first holder that is known by its return address; or 0 */

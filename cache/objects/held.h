@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What the program still holds when its memory ends: found, named in the trace, and reported. */
+/*
+ * Finds the registrations that the program still holds on memory that ends, names them in the
+ * trace, and reports them.
+ */
 #ifndef PDN_HELD_H
 #define PDN_HELD_H
 

@@ -20,7 +20,9 @@ uint32_t pdn_object_find(uint32_t region, uint32_t consumer, const struct pindow
 bool pdn_object_enter(uint32_t number);
 void pdn_object_leave(uint32_t number);
 
-/* An object that is LIVE serves for other keys than its own, too; one that may end does no more. */
+/*
+ * From here on a LIVE object is found for other keys than its own, too; or, as it may end, is not.
+ */
 void pdn_object_serve(uint32_t number);
 void pdn_object_serve_no_more(uint32_t number);
 

@@ -113,8 +113,9 @@ static inline uint32_t pdn_object_load(const uint32_t *link)
 }
 
 /*
- * Lock held. An object that is being made comes to its region, as the first of the list, and to its
- * owner; false: there is no room. It goes, once and for all: from the lists and from all look-ups.
+ * Lock held. Adds an object that is being made to its region's list, as the first, and to its
+ * owner's; false: there is no room. The other function takes it out of these lists and of all
+ * look-ups, for good.
  */
 bool pdn_object_link(uint32_t number);
 void pdn_object_unlink(uint32_t number);

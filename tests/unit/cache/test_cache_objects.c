@@ -40,6 +40,25 @@ START_TEST(an_object_is_made_once_and_found_again)
 }
 END_TEST
 
+static void hear(const struct pindown_invalidation *what, void *arg)
+{
+	(void)what, (void)arg;
+}
+
+/* Subscribers and consumers have one table. Neither is any number a consumer's. */
+START_TEST(an_id_that_is_no_consumers)
+{
+	const int ids[] = {pindown_subscribe(hear, NULL), consumer + 1, 12345678};
+	pindown_object *object = must_attach(consumer, AT(0), KEY(1, 7)), *other = NULL;
+
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(pindown_attach(ids[i], AT(0), 1, 0, KEY(1, 8), NULL, &other),
+				 PINDOWN_ERR_INVALID);
+	pindown_detach(object);
+	ck_assert_int_eq(pindown_unsubscribe(ids[0]), PINDOWN_OK);
+}
+END_TEST
+
 /* Each word of the key counts, and so do the consumer and the region. */
 START_TEST(each_key_has_an_object_of_its_own)
 {
@@ -403,6 +422,7 @@ int main(void)
 	TCase *tc = objects_case(suite, "objects");
 
 	tcase_add_test(tc, an_object_is_made_once_and_found_again);
+	tcase_add_test(tc, an_id_that_is_no_consumers);
 	tcase_add_test(tc, each_key_has_an_object_of_its_own);
 	tcase_add_test(tc, keys_with_one_hash_have_an_object_each);
 	tcase_add_test(tc, cached_only_makes_nothing);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * fork() and exit: a child drops everything that it inherits. It would keep the parent's GPU memory
- * alive by the descriptors. If the parent has used CUDA the child can't, and is off; otherwise it
- * begins as a process does. When this happens, and which data is then whole: base/process.h.
+ * alive by the descriptors. CUDA does not work in the child of a process that has registered GPU
+ * memory, and pindown is off there. All other children begin as a process does. When this happens,
+ * and which data is then whole: base/process.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>

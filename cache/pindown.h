@@ -64,7 +64,7 @@ enum pindown_result {
 	PINDOWN_ERR_INVALID = -1,  /* an argument is NULL or zero, overflows, has unknown flags */
 	PINDOWN_ERR_DISABLED = -2, /* PINDOWN=0, or pindown switched itself off and said why */
 	PINDOWN_ERR_NO_CUDA = -3,  /* no CUDA driver is loaded in this process, or it is shut down;
-				     or this is a forked child of a process that has used CUDA */
+				     or this is a forked child, in which CUDA does not work */
 	PINDOWN_ERR_NOT_DEVICE = -4, /* the address is not memory that the CUDA driver knows */
 	PINDOWN_ERR_HOST = -5,	     /* the address is host memory: register it as host memory */
 	PINDOWN_ERR_MANAGED = -6,  /* managed memory migrates and can't be pinned (§2.2, §4.1) */
@@ -137,7 +137,8 @@ int pindown_get(uint64_t addr, size_t length, unsigned flags, pindown_region **r
  * Drop one hold. The region stays pinned for its next use. If its memory has been freed meanwhile,
  * the last put unpins it, or leaves that to a put that another thread makes at the same moment; a
  * free that begins now waits for it in either case. NULL is ignored. After fork(), a child's put of
- * a parent's region is ignored: the child holds no pin, and gets none if the parent has used CUDA.
+ * a parent's region is ignored: the child holds no pin. It gets none where the parent has
+ * registered GPU memory.
  */
 void pindown_put(pindown_region *region);
 

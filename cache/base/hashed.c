@@ -65,18 +65,21 @@ static void add_buckets(struct pdn_hashed *in)
 			put_in_bucket(in, n);
 }
 
-/* All that have memory. Release: for a child that is forked meanwhile. */
+/* All that have wanted memory. Under the cache's lock; release: for a child, forked meanwhile. */
 static struct pdn_hashed *begun;
 
 static bool begin(struct pdn_hashed *in)
 {
 	struct pdn_table *tables[] = {&in->table};
+	struct pdn_hashed *listed = begun;
 
-	if (!pdn_tables_reserve(tables, 1, in->most ? in->most : MOST))
-		return false;
-	in->begun_before = begun;
-	__atomic_store_n(&begun, in, __ATOMIC_RELEASE);
-	return true;
+	while (listed && listed != in)
+		listed = listed->begun_before;
+	if (!listed) {
+		in->begun_before = begun;
+		__atomic_store_n(&begun, in, __ATOMIC_RELEASE);
+	}
+	return pdn_tables_reserve(tables, 1, in->most ? in->most : MOST);
 }
 
 static uint32_t take_record(struct pdn_hashed *in)

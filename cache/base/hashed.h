@@ -30,7 +30,7 @@ struct pdn_hashed {
 	struct pdn_table table; /* the owner sets record_bytes, and columns to 1: the buckets */
 	uint32_t buckets, free, count;
 	uint32_t most;			 /* room for this many, a power of two; 0: for a million */
-	struct pdn_hashed *begun_before; /* the list of all that have had a record */
+	struct pdn_hashed *begun_before; /* the list of all that have wanted memory */
 };
 
 #define PDN_HASHED(record)                                               \

@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/barrier.h"
 #include "cache/base/notify.h"
 #include "cache/base/process.h"
 
@@ -35,18 +34,19 @@ extern __attribute__((visibility("hidden"))) uint32_t pdn_looks_per_lock;
 extern __attribute__((visibility("hidden"))) bool pdn_stats_changed;
 PDN_EVENT(untold, (void));
 
-/* Lock held. Something has settled: wake the threads that wait for it. */
+/*
+ * Lock held. Wakes the threads in pdn_wait_busy(), as something has ended that they may wait for.
+ */
 void pdn_wake_waiters(void);
 
 /*
- * Lock held; let go while waiting. Waits until something settles or the deadline passes; false when
- * it has.
+ * Lock held; let go while waiting. true: pdn_wake_waiters() has come; false: the deadline passed.
  */
 bool pdn_wait_busy(uint64_t deadline);
 
 /*
- * The deadline so many nanoseconds ahead, for the waiting functions of this header. Their clock
- * stops while the process is stopped, and while no thread reads it: it measures waits, not time.
+ * The time `ns` nanoseconds from now, as a deadline for the functions below that wait. Their clock
+ * stands still while the process is stopped, and while nobody waits.
  */
 uint64_t pdn_deadline(uint64_t ns);
 

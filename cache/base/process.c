@@ -86,7 +86,7 @@ static void take_beginning(void)
 
 /* ---- a child --------------------------------------------------------------------------------- */
 
-/* What is PDN_NOT_INHERITED: the linker knows where it lies. */
+/* The linker's names for the first byte of all PDN_NOT_INHERITED data, and the one behind it. */
 extern __attribute__((visibility("hidden"))) char __start_pdn_not_inherited[],
 	__stop_pdn_not_inherited[];
 

@@ -15,7 +15,7 @@
  * A thread that forks in a signal handler may itself hold a lock. Its child completes the change
  * first, and begins again when it lets go of the lock.
  *
- * A child of a process that has used GPU memory can't use CUDA, and is off: it closes the
+ * A child of a process that has registered GPU memory can't use CUDA, and is off: it closes the
  * descriptors that it has inherited, pins nothing, writes no trace, and hook/ passes every call
  * through. The tables are not made whole there. They are only out of reach (PDN_NOT_INHERITED), for
  * a thread that was in the middle of a call when it forked. All other children begin as a process
@@ -45,7 +45,6 @@ enum pdn_lock_name {
 	PDN_LOCK_MRS,	   /* hook/: where the program's ibv_mr lie */
 	PDN_LOCK_LIMITS,   /* hook/: what cards can't do */
 	PDN_LOCK_SLOTS,	   /* hook/: writing to pages that the loader has sealed */
-	PDN_LOCK_UNLOADED, /* hook/: forgetting libraries that the program has unloaded */
 	PDN_LOCKS
 };
 
@@ -94,8 +93,8 @@ static inline void pdn_process_uses_cuda(void)
 }
 
 /*
- * Is this a child of a process that has used GPU memory? Known as soon as the child has taken a
- * lock or has run the fork handler.
+ * Is this a child of a process that has registered GPU memory? Known as soon as the child has taken
+ * a lock or has run the fork handler.
  */
 static inline bool pdn_process_is_off(void)
 {
@@ -103,8 +102,9 @@ static inline bool pdn_process_is_off(void)
 }
 
 /*
- * Data that is made zero in a child before the child looks at it: where lists, trees and counts of
- * the parent's begin. Other threads of the parent may have been in the middle of changing them.
+ * Variables that are zero in a child before it looks at them: the heads of lists and trees, and
+ * counts. Only such as begin as 0. Other threads of the parent may have been in the middle of
+ * changing them.
  */
 #define PDN_NOT_INHERITED __attribute__((section("pdn_not_inherited")))
 
@@ -114,7 +114,7 @@ static inline bool pdn_process_is_off(void)
  */
 void pdn_process_begin(void);
 
-/* Has this process begun, which it does here, and is not off? */
+/* Is this process not off? It begins here, if it has not begun. */
 static inline bool pdn_process_is_on(void)
 {
 	if (__builtin_expect(__atomic_load_n(&pdn_here.known, __ATOMIC_ACQUIRE) == PDN_ON, 1))

@@ -25,7 +25,10 @@ struct pdn_pthread {
 };
 extern PDN_HIDDEN const struct pdn_pthread pdn_pthread;
 
-/* Without libpthread: no other thread can come here. */
+/*
+ * Without libpthread at load there is no other thread, unless a library that was loaded later
+ * brings one: that thread may come back from here before begin() is over.
+ */
 static inline void pdn_once(pthread_once_t *once, void (*begin)(void))
 {
 	static const pthread_once_t fresh = PTHREAD_ONCE_INIT;

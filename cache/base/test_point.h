@@ -21,7 +21,7 @@
 	P(PUT_SLOW)	    /* it was not live; on the way to the lock */                    \
 	P(PUT_LAST)	    /* it was the last; about to unpin */                            \
 	P(FREE_GUARDED)	    /* the guard is up; nothing looked at yet */                     \
-	P(FREE_LOOKING)	    /* nothing was busy; about to look it up */                      \
+	P(FREE_LOOKING)	    /* no work was under way; about to look it up */                 \
 	P(FREE_ENDED)	    /* the driver's free is over; the guard still up */              \
 	P(RETIRE_RESERVING) /* the same; the address is about to be reserved */              \
 	P(END_DYING)	    /* no longer live; still in the index (locked) */                \

@@ -191,7 +191,8 @@ static void begin_record(struct pdn_thread *self)
 
 static void remember(struct pdn_thread *self)
 {
-	if (at_thread_exit != (pthread_key_t)-1)
+	/* A thread of a libpthread that was loaded later may come here while the key is made. */
+	if (pdn_pthread.setspecific && at_thread_exit != (pthread_key_t)-1)
 		pdn_pthread.setspecific(at_thread_exit, self);
 }
 
@@ -308,8 +309,8 @@ uint64_t pdn_counter_sum(unsigned which)
 
 	while ((t = pdn_walk_next(&walk)))
 		/*
-		 * Acquire: pairs with begin_record(), and with trace/stream.c and show/page.c,
-		 * which move the counters when they have filled them.
+		 * Acquire: pairs with begin_record(), and with trace/writer/stream.c and
+		 * show/page.c, which move the counters when they have filled them.
 		 */
 		if (__atomic_load_n(&t->life, __ATOMIC_ACQUIRE) == pdn_thread_life)
 			sum += counter(__atomic_load_n(&t->counters, __ATOMIC_ACQUIRE), which);

@@ -34,7 +34,7 @@ void pdn_dmabuf_create_ended(pindown_region *region, bool worked);
 /*
  * The same for a card, whose path in sysfs this is, with the mapping that the card needs. other:
  * the card has refused to import that one: end the loan, and borrow one with the other mapping;
- * false: there is none. End each loan, whatever lend_other() has answered.
+ * false: there is none. End each loan, whatever pdn_dmabuf_lend_other() has answered.
  */
 struct pdn_loan {
 	int fd;

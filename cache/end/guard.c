@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Guards: what threads are just freeing. */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <stddef.h>
 
 #include "cache/base/barrier.h"
-#include "cache/backend/backend.h"
 #include "cache/end/guard.h"
-#include "cache/base/lock.h"
 #include "cache/base/test_point.h"
 
 /*

@@ -13,7 +13,6 @@
 
 #include "cache/end/dispatch.h"
 #include "cache/end/in_use.h"
-#include "cache/hit/index.h"
 #include "cache/pindown.h"
 #include "cache/end/work.h"
 #include "cache/end/collect.h"

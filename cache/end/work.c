@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "cache/backend/backend.h"
 #include "cache/base/barrier.h"
 #include "cache/base/lock.h"
 #include "cache/base/test_point.h"

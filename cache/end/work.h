@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Work: what threads are doing with memory that is not one step. A thread's question to the driver,
+ * Work: what a thread does with memory in more than one step. A question to the driver,
  * its pin, or its opening of a descriptor is a flight; regions that it ends are an ending. Each is
  * on the stack of its thread and in one list, so that whoever frees the memory finds it there, and
  * waits until it is over. guard.h says how a flight and a free notice each other.
@@ -121,7 +121,7 @@ bool pdn_flight_wait(const struct pdn_flight *flight);
 enum pdn_truth pdn_compare_memory(uint64_t begin, uint64_t end, uint64_t buffer_id,
 				  uint64_t others);
 
-/* Lock held. Threads that wait for something to settle wake up. */
+/* Lock held. It wakes the threads that wait. */
 void pdn_flight_end(struct pdn_flight *flight);
 
 /* The same without the lock held. */

@@ -4,7 +4,6 @@
 #include "cache/base/process.h"
 #include "cache/base/thread.h"
 #include "cache/hit/announced.h"
-#include "cache/end/work.h"
 #include "cache/hit/region.h"
 
 /*

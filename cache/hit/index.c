@@ -17,10 +17,6 @@ struct pdn_mid *pdn_index_root[1 << PDN_ROOT_BITS];
 struct pdn_seqcount pdn_index_changes;
 PDN_NOT_INHERITED uint32_t pdn_occupied;
 
-/*
- * A slot is published with release, after the node that it names, for the readers' acquire loads
- * (index.h, and below).
- */
 static uint64_t least(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -108,6 +104,10 @@ static void __attribute__((noinline)) remove_from_page(uint32_t *slot, uint32_t 
 
 /* ---- a block ------------------------------------------------------------------------------ */
 
+/*
+ * A slot is published with release, after the node that it names, for the readers' acquire loads
+ * (index.h, and below).
+ */
 static void set_block(struct pdn_mid *mid, uint64_t addr, uintptr_t value)
 {
 	uintptr_t *slot = pdn_index_slot(mid, addr);

@@ -54,9 +54,9 @@ static inline bool pdn_index_unchanged(uint64_t begin)
 extern PDN_HIDDEN uint32_t pdn_occupied;
 
 /*
- * Lock held. Release: pairs with nothing_at_all() in hook_events.c, which reads pdn_busy before
- * this. A thread that no longer counts something here has seen that it is busy, or that the
- * index has changed.
+ * Lock held. Release: pairs with nothing_at_all() in hook_events.c, which looks at the list of work
+ * before this. A thread that finds something counted here no more has seen that there is work, or
+ * sees that the index has changed.
  */
 static inline void pdn_occupied_add(uint32_t change)
 {

@@ -11,11 +11,10 @@
  *   a brief's state		read without the lock, by hits; from live to PAST also changed
  *				without it
  *   a brief's uses		counted by any thread, without the lock
- *   older, newer		read without the lock for prefetches only
  *   flags			also while the region is held; read without the lock
  *   reason			read by holders, and by the thread that ends the region
  *   victim			read by the thread that ends the region
- *   queue, dmabuf_users	read under the lock
+ *   older, newer, queue, dmabuf_users	read under the lock
  *   backings			also by the thread that unpins the region; a holder may read the
  *				handle
  *   device, buffer_id, owner,	before the region is LIVE; constant until its record is free

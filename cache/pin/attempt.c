@@ -80,8 +80,8 @@ int pdn_attempt_meets_own_free(struct pdn_attempt *a)
 }
 
 /*
- * Another thread is pinning the same: when that has settled, the memory is in the index, or free
- * again. Until then the driver is not asked again, and pins of other memory that settle are no
+ * Another thread is pinning the same: when that is over, the memory is in the index, or free
+ * again. Until then the driver is not asked again, and the end of pins of other memory is no
  * reason to. Whoever waits sleeps, however slow the machine is, and gives up when this one wait has
  * taken too long.
  */

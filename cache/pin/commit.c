@@ -74,7 +74,7 @@ static bool insert(struct pdn_attempt *a)
 	pdn_region_fill(region, &a->what, &a->pin, a->flags);
 	set_pages(&pdn_briefs[number], region);
 	pdn_queues_add(number);
-	/* Before the flight ends: nothing_at_all() sees this, or that something is busy. */
+	/* Before the flight ends: nothing_at_all() sees this, or the flight. */
 	pdn_occupied_add(1);
 	pdn_account_pin(region);
 	pdn_hold(pdn_self_or_anonymous(), number);

@@ -6,7 +6,6 @@
 #include "cache/base/cancel.h"
 #include "cache/base/lock.h"
 #include "cache/base/thread.h"
-#include "cache/end/work.h"
 #include "cache/retire/turns.h"
 
 uint64_t pdn_allocation_waits_ns = 20000000, pdn_retiring_waits_ns = 200000000;

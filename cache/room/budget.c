@@ -7,7 +7,6 @@
 #include "cache/backend/backend.h"
 #include "cache/base/config.h"
 #include "cache/base/lock.h"
-#include "cache/base/visible.h"
 #include "cache/room/budget.h"
 #include "cache/room/evict.h"
 #include "cache/end/invalidate.h"

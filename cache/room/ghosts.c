@@ -5,7 +5,6 @@
  * memory need not forget any; and by their place, as an allocation may have several windows.
  */
 #define _GNU_SOURCE
-#include <string.h>
 
 #include "cache/show/account.h"
 #include "cache/room/ghosts.h"

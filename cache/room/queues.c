@@ -4,7 +4,6 @@
  * evictions choose (evict.c).
  */
 #define _GNU_SOURCE
-#include <string.h>
 
 #include "cache/base/process.h"
 #include "cache/room/ghosts.h"

@@ -3,8 +3,6 @@
 #define _GNU_SOURCE
 #include "cache/show/account.h"
 
-#include <string.h>
-
 #include "cache/base/lock.h"
 
 PDN_NOT_INHERITED struct pdn_account pdn_total, pdn_devices[PDN_MAX_DEVICES];

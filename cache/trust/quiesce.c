@@ -9,8 +9,6 @@
 #include "cache/end/work.h"
 #include "cache/trust/past.h"
 #include "cache/pindown.h"
-#include "cache/room/queues.h"
-#include "cache/hit/region.h"
 #include "cache/dmabuf/region_dmabuf.h"
 #include "cache/show/format.h"
 #include "cache/show/page.h"

@@ -23,7 +23,6 @@
 #include "cache/end/invalidate.h"
 #include "cache/trust/past.h"
 #include "cache/pindown.h"
-#include "cache/trust/recheck.h"
 #include "cache/hit/region.h"
 #include "cache/trace/writer/events.h"
 #include "cache/trace/writer/writer.h"

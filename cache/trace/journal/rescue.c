@@ -31,7 +31,7 @@ static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal
 		return;
 	if (pdn_safe_read(head.magic, (uint64_t)at, sizeof(head.magic)) &&
 	    memcmp(head.magic, PDN_JOURNAL_MAGIC, sizeof(head.magic)) == 0) {
-		/* Acquire: pairs with publish() in journal.c. */
+		/* Acquire: pairs with pdn_journal_publish(). */
 		pdn_full_fence();
 		if (pdn_safe_read(&head, (uint64_t)at, sizeof(head)))
 			visit(&head, (uint64_t)at, segment, about, context);
@@ -132,13 +132,14 @@ static bool is_saved_or_gone(const struct pdn_journal *journal, uint64_t at)
 static void rescue_one(const struct pdn_journal *journal, uint64_t at, int segment,
 		       const struct shmid_ds *about, void *context)
 {
+	int64_t now = (int64_t)(pdn_sys_clock(CLOCK_REALTIME) / 1000000000);
 	struct pdn_shield shield;
 
 	(void)context;
 	if (about->shm_nattch)
 		return;
 	pdn_shield_up(&shield);
-	if (is_saved_or_gone(journal, at) || time(NULL) - about->shm_ctime > KEPT_SECONDS)
+	if (is_saved_or_gone(journal, at) || now - about->shm_ctime > KEPT_SECONDS)
 		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
 	pdn_shield_down(&shield);
 }

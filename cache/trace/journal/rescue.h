@@ -5,7 +5,10 @@
 
 #include "cache/trace/journal/journal.h"
 
-/* What this process's paths are relative to. */
+/*
+ * The mount namespace and the root folder of this process. A path means the same file to another
+ * one only where both are the same.
+ */
 struct pdn_journal_view pdn_journal_view(void);
 
 /*

@@ -2,7 +2,7 @@
 /*
  * The file that a code address belongs to, from /proc/self/maps, read by bare system calls: the
  * loader's functions take its lock, which the calling thread, or one that waits for it, may hold.
- * For stack.c, misuse.c and objects/held.c only.
+ * For stack.c, writer/events.h, hit/misuse.c and objects/held.c only.
  */
 #ifndef PDN_TRACE_MODULES_H
 #define PDN_TRACE_MODULES_H

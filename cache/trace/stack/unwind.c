@@ -232,8 +232,12 @@ struct machine {
  * and an offset, only the one or the other, is computed. [, ]: the state is remembered, restored.
  * n: nothing that matters here.
  *
- * Then the operands. l, L: the lower bits; the same in code units. u: a number. U, S: one in data
- * units; a signed one. 1, 2, 4: one of so many bytes, in code units. B: a block of bytes.
+ * Then the operands:
+ *	l, L	the lower 6 bits of the instruction; these times the code unit
+ *	u	an unsigned LEB128
+ *	U, S	an unsigned LEB128, a signed one, times the data unit
+ *	1, 2, 4	a number of so many bytes, times the code unit
+ *	B	a length, and a block of so many bytes, which is skipped
  */
 static const char instructions[64 + 4][4] = {
 	[0x00] = "n",	 [0x02] = "+1",	 [0x03] = "+2",	 [0x04] = "+4",	  [0x05] = "suU",

@@ -37,7 +37,10 @@ static inline void add(struct draft *draft, unsigned field, uint64_t value)
 		add_always(draft, field, value);
 }
 
-/* What all events have. begin: 0 if it is not known. */
+/*
+ * Begins a draft with what each event has. begin: 0, if it is not known; then the event has no
+ * duration.
+ */
 static inline void begin_draft(struct draft *draft, uint64_t addr, uint64_t size, int64_t result,
 			       uint64_t begin, uint64_t end)
 {

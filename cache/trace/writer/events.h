@@ -3,8 +3,7 @@
  * The events of the trace, as the library records them.
  *
  * Any thread may call any of these functions at any time. None takes a lock, allocates with malloc,
- * changes errno, or makes a watched call. An event that finds no room is
- * counted as lost.
+ * changes errno, or makes a watched call. An event that finds no room is counted as lost.
  */
 #ifndef PDN_TRACE_EVENTS_H
 #define PDN_TRACE_EVENTS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file itself: its name, its descriptor and its space. For the writer only.
+ * The trace file itself: its name, its descriptor and its space.
  *
  * A program that closes all of its descriptors closes the trace's too, and the number can then
  * belong to another file. So the descriptor is checked before each use, and the file is opened

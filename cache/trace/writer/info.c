@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include "cache/base/environment.h"
 #include "cache/base/rank.h"

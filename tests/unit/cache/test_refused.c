@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include "cache/base/barrier.h"
 #include "cache/base/process.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/refuse.h"

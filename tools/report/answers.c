@@ -165,13 +165,18 @@ bool answer_is_shown(const struct amount *amounts, enum answer answer)
 
 /* ---- words ---------------------------------------------------------------------------------- */
 
-const char *answer_name(enum answer answer)
+const char *small_name(const char *what)
 {
 	static char name[40];
 
-	snprintf(name, sizeof(name), "%s", answer_words[answer].what);
+	snprintf(name, sizeof(name), "%s", what);
 	name[0] = (char)tolower((unsigned char)name[0]);
 	return name;
+}
+
+const char *answer_name(enum answer answer)
+{
+	return small_name(answer_words[answer].what);
 }
 
 static uint64_t longest_kept(const struct findings *freed, uint64_t span)

@@ -68,7 +68,9 @@ void answers_add(struct answers *answers, uint32_t file, enum answer answer, int
 
 /* The bytes, or the count. */
 uint64_t answer_figure(const struct amount *amounts, enum answer answer);
-/* "stale registrations"; good until the next call. */
+/* Names in tables and in sentences begin with a small letter; good until the next call. */
+const char *small_name(const char *what);
+/* "stale registrations", by small_name(). */
 const char *answer_name(enum answer answer);
 /* Whether --check finds something. */
 bool answers_are_bad(const struct amount *amounts);

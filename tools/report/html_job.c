@@ -40,8 +40,7 @@ static void put_outlier(FILE *page, const struct job *job, enum job_figure figur
 	char more[300], who[120];
 
 	if (!most) {
-		snprintf(more, sizeof(more), "not recorded in %u of %u", spread->unknown,
-			 job->count);
+		snprintf(more, sizeof(more), "unknown in %u of %u", spread->unknown, job->count);
 		html_answer(page, spread->unknown ? "note" : "good", words.what,
 			    spread->unknown ? "–" : "none", spread->unknown ? more : "");
 		return;
@@ -85,7 +84,7 @@ static void put_processes(FILE *page, const struct job *job)
 
 		if (!job->spreads[i].most)
 			continue;
-		snprintf(titles[i], sizeof(titles[i]), "#%c%s", what[0] - 'A' + 'a', what + 1);
+		snprintf(titles[i], sizeof(titles[i]), "#%s", small_name(what));
 		columns[count++] = titles[i];
 	}
 	columns[count++] = "#traced for";

@@ -273,24 +273,14 @@ static void print_heading(const struct job *job)
 			  out_plain());
 }
 
-/* Names in tables begin with a small letter. */
-static const char *small(const char *what)
-{
-	static char name[40];
-
-	snprintf(name, sizeof(name), "%c%s", what[0] - 'A' + 'a', what + 1);
-	return name;
-}
-
 static void print_spread(const struct job *job, enum job_figure figure)
 {
 	const struct job_spread *spread = &job->spreads[figure];
-	char *at = put_left(put_text(out_reserve(), "  "), small(job_words(figure).what), 24);
+	char *at = put_left(put_text(out_reserve(), "  "), small_name(job_words(figure).what), 24);
 	char text[64];
 
 	if (!spread->most) {
-		snprintf(text, sizeof(text), "not recorded in %u of %u", spread->unknown,
-			 job->count);
+		snprintf(text, sizeof(text), "unknown in %u of %u", spread->unknown, job->count);
 		at = put_text(at, spread->unknown ? out_yellow() : out_green());
 		at = put_text(put_text(at, spread->unknown ? text : "none"), out_plain());
 		*at++ = '\n';

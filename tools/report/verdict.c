@@ -52,14 +52,14 @@ static char *found_in(const struct amount *amounts)
 /* The events without which --check cannot tell. */
 static char *not_recorded(const struct trace_file *file)
 {
-	static const enum pdn_event needed[] = {PDN_EV_PIN, PDN_EV_UNPIN, PDN_EV_INVALIDATE,
-						PDN_EV_OUTLIVED, PDN_EV_RETIRE};
-	uint64_t mask = recorded_events(file);
+	uint64_t needed = 0, mask = recorded_events(file);
 	char *list = NULL;
 
-	for (unsigned i = 0; i < sizeof(needed) / sizeof(*needed); i++)
-		if (!(mask >> needed[i] & 1))
-			list = text_listed(list, pdn_event_names[needed[i]]);
+	for (unsigned i = 0; i < ANSWERS; i++)
+		needed |= answer_words[i].fault[0] ? answer_words[i].events : 0;
+	for (unsigned event = 0; event < PDN_EVENTS; event++)
+		if (needed & ~mask & 1ull << event)
+			list = text_listed(list, pdn_event_names[event]);
 	return list;
 }
 

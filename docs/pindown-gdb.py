@@ -61,7 +61,8 @@ def span(begin, end):
 
 def flags_of(value):
     names = [(1, "volatile"), (2, "no-sync"), (4, "missed"), (8, "spans"), (16, "objects"),
-             (32, "awaits"), (64, "window"), (128, "replaced"), (256, "fell-back"), (512, "pcie")]
+             (32, "awaits"), (64, "window"), (128, "replaced"), (256, "fell-back"), (512, "pcie"),
+             (8192, "unasked"), (32768, "leaving")]
     return " ".join(name for bit, name in names if int(value) & bit)
 
 
@@ -81,8 +82,9 @@ def descriptor_of(record, number):
 class Regions(gdb.Command):
     """pindown regions [ADDRESS]: all pinned regions, or the one that contains ADDRESS.
 
-    State: live (look-ups find it), checked (the same, but each hit asks the driver), dying (a
-    thread is unpinning it), kept (its memory was freed, and it is still held)."""
+    State: live (look-ups find it), checked (the same, but each hit asks the driver), past (of
+    before a checkpoint), dying (a thread is unpinning it), kept (its memory was freed, and it is
+    still held)."""
 
     def __init__(self):
         super().__init__("pindown regions", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)

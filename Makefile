@@ -94,7 +94,7 @@ LTO := $(if $(SAN)$(findstring clang,$(CC)),,-flto=auto)
 ALL_CFLAGS := -std=gnu11 -Wall -Wextra -Werror -fPIC -fvisibility=hidden -fno-strict-aliasing \
 	$(CFLAGS) $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 ALL_LDFLAGS := -fno-lto $(LDFLAGS) $(if $(SAN),-fsanitize=$(SAN))
-# Includes name a file by its path from here: "cache/base/lock.h".
+# Includes name a file by its path from here: "cache/base/thread/lock.h".
 INCLUDE := -iquote .
 
 PREFIX ?= /usr/local
@@ -161,11 +161,13 @@ $(LIB_OBJ): Makefile cache/build.mk hook/build.mk
 # instructions for a miss. Their objects hold ordinary code as well, which the tests are linked
 # with. What a compiler warns of only then is shown. Not the small functions of the C library: calls
 # that the compiler makes of its own then would find them gone.
-$(filter-out %/base/text.c.o,$(LIB_OBJ)): ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
+$(filter-out %/base/environment/text.c.o,$(LIB_OBJ)): \
+	ALL_CFLAGS += $(if $(LTO),-flto -ffat-lto-objects)
 # Where text is put together, and where files and memory of others are read, compilers that guard
 # stacks do that. Elsewhere it would be a guard for a few words of known size in most functions.
-LIB_GUARDED := cache/base/config.c cache/base/log.c cache/show/%.c cache/trace/%.c \
-	hook/loader/deepbind.c hook/loader/loaded.c hook/loader/symtab.c
+LIB_GUARDED := cache/base/environment/config.c cache/base/environment/log.c \
+	cache/show/%.c cache/trace/%.c \
+	hook/loader/deepbind.c hook/loader/loaded/loaded.c hook/loader/loaded/symtab.c
 guarded = $(filter $(LIB_GUARDED:%=$(B)/obj/%.o),$1)
 unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
 $(unguarded): ALL_CFLAGS += -fno-stack-protector

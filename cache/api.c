@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The rest of pindown.h: texts for results, and the version. */
 #define _GNU_SOURCE
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 #include "cache/pindown.h"
 

@@ -3,18 +3,18 @@
  * fork() and exit: a child drops everything that it inherits. It would keep the parent's GPU memory
  * alive by the descriptors. CUDA does not work in the child of a process that has registered GPU
  * memory, and pindown is off there. All other children begin as a process does. When this happens,
- * and which data is then whole: base/process.h.
+ * and which data is then whole: base/process/process.h.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 
 #include "cache/backend/backend.h"
-#include "cache/base/barrier.h"
-#include "cache/base/fork_gate.h"
-#include "cache/base/hashed.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/process/fork_gate.h"
+#include "cache/base/memory/hashed.h"
 #include "cache/base/notify.h"
-#include "cache/base/process.h"
-#include "cache/base/thread.h"
+#include "cache/base/process/process.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"
 #include "cache/hook_events.h"

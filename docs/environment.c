@@ -3,7 +3,7 @@
  * The list of environment variables for pindown(7), or with the argument "options" that of the
  * options for pindown-run(1), from the table that the library itself uses.
  */
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -15,12 +15,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 
-#include "cache/base/config.h"
-#include "cache/base/log.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/environment/log.h"
 #include "cache/pindown.h"
 #include "hook/hook.h"
-#include "hook/loader/loaded.h"
-#include "hook/loader/scope.h"
+#include "hook/loader/loaded/loaded.h"
+#include "hook/loader/loaded/scope.h"
 
 /* Also when nobody holds the region: UCX may have a registration that pindown has not made. */
 static void tell(const struct pindown_invalidation *what, void *door)

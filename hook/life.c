@@ -5,13 +5,13 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include "hook/loader/scope.h"
-#include "cache/base/config.h"
-#include "cache/base/environment.h"
-#include "cache/base/log.h"
+#include "hook/loader/loaded/scope.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/environment/environment.h"
+#include "cache/base/environment/log.h"
 #include "hook/hook.h"
 #include "cache/show/page.h"
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 
 /* ---- the first use of the driver --------------------------------------------------------- */
 

@@ -14,9 +14,10 @@ TOOLS_LIBS += $(if $(with_dw),-ldw) -ldl
 with_verbs := $(call has_header,infiniband/verbs.h)
 TOOLS_SRC := $(filter-out tools/doctor/try_$(if $(with_verbs),unbuilt,verbs).c,$(TOOLS_SRC))
 TOOLS_OBJ := $(TOOLS_SRC:%=$(B)/obj/%.o)
-TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.o,base/config.c base/options.c base/log.c \
-	base/event.c base/pthread.S base/safe_read.c base/system.c trace/journal/rescue.c \
-	backend/near.c)
+TOOLS_SHARED := $(patsubst %,$(B)/obj/cache/%.o,\
+	$(addprefix base/environment/,config.c options.c log.c event.c) \
+	base/thread/pthread.S base/memory/safe_read.c base/process/system.c \
+	trace/journal/rescue.c backend/near.c)
 
 ALL += $(B)/pindown
 

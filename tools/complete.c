@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "tools/system/processes.h"
-#include "cache/base/event.h"
+#include "cache/base/environment/event.h"
 
 /*
  * The word being typed. Of "--color=al", text is "al" and before, which candidates keep,

@@ -4,8 +4,8 @@
 #include <stddef.h>
 
 #include "cache/backend/backend.h"
-#include "cache/base/config.h"
-#include "cache/base/log.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/environment/log.h"
 #include "cache/pindown.h"
 
 /* In the order in which `auto` tries them. "none" pins nothing and is used only by request. */

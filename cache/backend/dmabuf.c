@@ -8,8 +8,8 @@
 #include <errno.h>
 
 #include "cache/backend/backend.h"
-#include "cache/base/descriptor.h"
-#include "cache/base/fork_gate.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/process/fork_gate.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 #include "cache/pindown.h"

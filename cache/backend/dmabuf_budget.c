@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Counting the descriptors of dma-bufs, and how many there may be. */
 #define _GNU_SOURCE
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 #include "cache/backend/backend.h"
-#include "cache/base/descriptor.h"
-#include "cache/base/log.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/environment/log.h"
 
 static PDN_NOT_INHERITED uint32_t open_ones;
 

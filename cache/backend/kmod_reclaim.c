@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "cache/backend/backend.h"
-#include "cache/base/descriptor.h"
-#include "cache/base/helper.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/thread/helper.h"
 #include "cache/backend/kmod_reclaim.h"
-#include "cache/base/log.h"
-#include "cache/base/system.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/process/system.h"
 
 #include "kmod/pindown_ioctl.h"
 

@@ -13,10 +13,10 @@
 
 #include "cache/backend/backend.h"
 #include "cache/backend/near.h"
-#include "cache/base/config.h"
-#include "cache/base/descriptor.h"
-#include "cache/base/log.h"
-#include "cache/base/system.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/process/system.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"
 

@@ -3,7 +3,7 @@
 #ifndef PDN_NEAR_H
 #define PDN_NEAR_H
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 
 /*
  * Whether two devices are below one PCIe bridge, by their paths in sysfs from "/devices/" on:

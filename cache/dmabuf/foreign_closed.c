@@ -10,10 +10,10 @@
 #include <errno.h>
 #include <stdbool.h>
 
-#include "cache/base/descriptor.h"
-#include "cache/base/fork_gate.h"
-#include "cache/base/lock.h"
-#include "cache/base/system.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/process/fork_gate.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/process/system.h"
 #include "cache/dmabuf/foreign_table.h"
 #include "cache/dmabuf/region_dmabuf.h"
 

@@ -5,13 +5,13 @@
 
 #include <errno.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/descriptor.h"
-#include "cache/base/fork_gate.h"
-#include "cache/base/hashed.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/process/fork_gate.h"
+#include "cache/base/memory/hashed.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
 #include "cache/driver/driver.h"
 #include "cache/end/work.h"
 #include "cache/dmabuf/foreign_closed.h"

@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "cache/base/lock.h"
-#include "cache/base/seqcount.h"
-#include "cache/base/system.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/seqcount.h"
+#include "cache/base/process/system.h"
 
 static struct pdn_hashed exports = PDN_HASHED(struct pdn_export);
 static PDN_NOT_INHERITED uint32_t root;

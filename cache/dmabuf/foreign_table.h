@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/hashed.h"
-#include "cache/base/tree.h"
+#include "cache/base/memory/hashed.h"
+#include "cache/base/memory/tree.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"
 

@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include "cache/show/account.h"
 #include "cache/backend/backend.h"
-#include "cache/base/cancel.h"
-#include "cache/base/fork_gate.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/process/fork_gate.h"
+#include "cache/base/thread/lock.h"
 #include "cache/base/visible.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/driver/driver.h"

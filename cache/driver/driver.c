@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"

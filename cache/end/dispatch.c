@@ -4,8 +4,8 @@
  * the idle regions are unpinned, and those in use are left to their holders.
  */
 #define _GNU_SOURCE
-#include "cache/base/barrier.h"
-#include "cache/base/cancel.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/cancel.h"
 #include "cache/base/test_point.h"
 #include "cache/end/dispatch.h"
 #include "cache/end/kept.h"

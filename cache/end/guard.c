@@ -2,15 +2,15 @@
 /* Guards: what threads are just freeing. */
 #define _GNU_SOURCE
 
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "cache/end/guard.h"
 #include "cache/base/test_point.h"
 
 /*
- * Frees by threads that could get no record are only counted (base/thread.h). While there is one,
- * everything is guarded. Sequentially consistent here and where such a free then looks for flights
- * (hook_events.c). A pin adds one, and loads the count behind the barrier that follows, whose fence
- * is enough then, whichever side pays: one of the two sees the other.
+ * Frees by threads that could get no record are only counted (base/thread/thread.h). While there is
+ * one, everything is guarded. Sequentially consistent here and where such a free then looks for
+ * flights (hook_events.c). A pin adds one, and loads the count behind the barrier that follows,
+ * whose fence is enough then, whichever side pays: one of the two sees the other.
  */
 static inline __attribute__((always_inline)) uint32_t recordless_now(void)
 {

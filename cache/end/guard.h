@@ -6,7 +6,8 @@
  * A thread that frees puts up a guard in its own record, which says what it frees, and takes it
  * down after the driver's free. A thread that asks the driver about memory, or pins it, adds a
  * flight to the list first, which says what the driver will touch. The guard is a plain store, the
- * flight is followed by a heavy barrier (base/barrier.h), so that one of the two sees the other:
+ * flight is followed by a heavy barrier (base/thread/barrier.h), so that one of the two sees the
+ * other:
  *
  *	- The thread with the flight sees the guard: it asks nothing. It ends the flight, waits
  *	  until the guard is down, and begins again; or leaves the question out.
@@ -31,7 +32,7 @@
 
 #include "cache/hook_events.h"
 #include "cache/base/notify.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/driver/driver.h"
 
 /* Each kind behind RANGE names no addresses. */
@@ -57,7 +58,7 @@ bool pdn_scope_covers(const struct pdn_scope *scope, const struct pdn_memory *me
 /* With PDN_GUARD_RETIRES in the guard: the driver has freed this address (retired.h). */
 PDN_EVENT(retiring_free_ended, (uint64_t addr));
 
-/* Up: with a plain publish, as base/barrier.h has it. Down: by pdn_ended(). */
+/* Up: with a plain publish, as base/thread/barrier.h has it. Down: by pdn_ended(). */
 pdn_guard pdn_guard_up(const struct pdn_scope *scope);
 
 /*

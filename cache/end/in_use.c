@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Which of the regions that end are in use? */
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "cache/base/test_point.h"
 #include "cache/end/in_use.h"
 #include "cache/objects/end.h"

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "cache/base/test_point.h"
 #include "cache/end/work.h"
 #include "cache/end/kept.h"

@@ -4,8 +4,8 @@
  * unpinning memory of the scope are waited for.
  */
 #include "cache/end/kept.h"
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
 #include "cache/base/notify.h"
 #include "cache/base/test_point.h"
 #include "cache/base/visible.h"
@@ -89,7 +89,7 @@ PDN_EXPORT int pindown_invalidate_context(void *context)
 	return pdn_end_scope(&scope, PINDOWN_REASON_FLUSHED);
 }
 
-/* See thread_quits in base/thread.h. */
+/* See thread_quits in base/thread/thread.h. */
 static void drop_own_work(void)
 {
 	pdn_lock();

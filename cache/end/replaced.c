@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of memory whose regions others have replaced, while objects on them are held. */
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/end/kept.h"
 #include "cache/end/work.h"
 #include "cache/objects/end_with.h"

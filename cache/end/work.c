@@ -6,8 +6,8 @@
 #include <errno.h>
 #include <stddef.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/lock.h"
 #include "cache/base/test_point.h"
 
 PDN_NOT_INHERITED struct pdn_work *pdn_works;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Waiting until announcements of regions are over. */
-#include "cache/base/lock.h"
-#include "cache/base/process.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/process/process.h"
+#include "cache/base/thread/thread.h"
 #include "cache/hit/announced.h"
 #include "cache/hit/region.h"
 

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 
 /*
  * Lock held, after a heavy barrier. Wait until that thread no longer announces this region.

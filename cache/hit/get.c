@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Hits, puts, and what can be asked of a region. */
 #define _GNU_SOURCE
-#include "cache/base/barrier.h"
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
 #include "cache/base/test_point.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 #include "cache/driver/driver.h"
 #include "cache/hit/get.h"

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/hit/region.h"
 #include "cache/pin/region_trace.h"
 #include "cache/trace/writer/events.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The radix tree: inserting, removing and walking. */
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 #include "cache/hit/index.h"
 
 #include <string.h>

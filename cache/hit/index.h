@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/seqcount.h"
+#include "cache/base/thread/seqcount.h"
 #include "cache/base/visible.h"
 
 #define PDN_PAGE_SHIFT 16

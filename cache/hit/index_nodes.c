@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cache/base/address_space.h"
+#include "cache/base/memory/address_space.h"
 
 struct pdn_mid *pdn_mid_new(void)
 {
@@ -173,7 +173,7 @@ void pdn_leaves_trim(void)
 struct pdn_shared *pdn_shared_nodes;
 static uint32_t shared_max, shared_used, shared_usable, shared_free;
 
-/* Fewer will do where address space is limited: see base/address_space.h. */
+/* Fewer will do where address space is limited: see base/memory/address_space.h. */
 static bool reserve_shared(void)
 {
 	const size_t bytes = sizeof(struct pdn_shared);

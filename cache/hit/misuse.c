@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/thread/thread.h"
 #include "cache/end/kept.h"
 #include "cache/objects/end.h"
 #include "cache/pindown.h"

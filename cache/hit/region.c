@@ -4,11 +4,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cache/base/address_space.h"
-#include "cache/base/config.h"
-#include "cache/base/process.h"
+#include "cache/base/memory/address_space.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/process/process.h"
 #include "cache/hit/region.h"
-#include "cache/base/table.h"
+#include "cache/base/memory/table.h"
 
 _Static_assert(sizeof(struct pindown_region) == 64, "a cache line");
 _Static_assert(sizeof(struct pdn_backing) == 16, "four in a cache line");
@@ -78,8 +78,9 @@ static void __attribute__((noinline, cold)) publish_table(void)
 	pdn_backings = (struct pdn_backing *)(void *)backings.records;
 	pdn_rests = (union pdn_rest *)(void *)rests.records;
 	/*
-	 * In a child all briefs are PDN_FREE, so that hits find none: see base/process.h. The hold
-	 * counts, which mean nothing there, are 0. So a fork copies no page tables of either.
+	 * In a child all briefs are PDN_FREE, so that hits find none: see base/process/process.h.
+	 * The hold counts, which mean nothing there, are 0. So a fork copies no page tables of
+	 * either.
 	 */
 	pdn_wipe_in_children(pdn_holds[0], (size_t)((char *)(pdn_briefs + briefs.capacity) -
 						    (char *)pdn_holds[0]));

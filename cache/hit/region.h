@@ -26,15 +26,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "cache/backend/backend.h"
 #include "cache/driver/driver.h"
 #include "cache/hit/index.h"
 #include "cache/pindown.h"
-#include "cache/base/lock.h"
-#include "cache/base/stripes.h"
-#include "cache/base/table.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/stripes.h"
+#include "cache/base/memory/table.h"
+#include "cache/base/thread/thread.h"
 #include "cache/backend/revocation.h"
 
 /*

@@ -2,10 +2,10 @@
 /* Finding a consumer's object on a region, or making it: pindown_attach() and its relatives. */
 #define _GNU_SOURCE
 #include "cache/show/account.h"
-#include "cache/base/barrier.h"
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 #include "cache/room/evict.h"
 #include "cache/hit/get.h"

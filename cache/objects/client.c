@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of clients, and the calls of their callbacks; of subscribers, all there is. */
 #define _GNU_SOURCE
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
-#include "cache/base/pthread.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/thread/pthread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 #include "cache/hit/region.h"
 #include "cache/objects/client.h"

@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
-#include "cache/base/pthread.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/pthread.h"
 #include "cache/base/visible.h"
 #include "cache/hit/region.h"
 #include "cache/objects/consumer.h"

@@ -4,11 +4,11 @@
 #include <stddef.h>
 
 #include "cache/show/account.h"
-#include "cache/base/barrier.h"
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/end/kept.h"
 #include "cache/objects/end.h"
 #include "cache/objects/lookup.h"

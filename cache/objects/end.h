@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "cache/objects/object.h"
 #include "cache/pindown.h"
 
@@ -106,6 +106,6 @@ static inline __attribute__((always_inline)) bool pdn_objects_hold(uint32_t regi
  */
 bool pdn_objects_await_reuse(uint32_t region);
 
-void pdn_objects_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
+void pdn_objects_drop_own(void); /* lock held: see thread_quits (base/thread/thread.h) */
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Objects end: with their region, with their owner, or with their consumer. */
 #define _GNU_SOURCE
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 #include "cache/end/kept.h"
 #include "cache/hit/region.h"

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #include "cache/show/account.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
 #include "cache/objects/end.h"
 #include "cache/objects/held.h"
 #include "cache/objects/object.h"

@@ -10,10 +10,10 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
-#include "cache/base/process.h"
-#include "cache/base/hashed.h"
-#include "cache/base/seqcount.h"
-#include "cache/base/tree.h"
+#include "cache/base/process/process.h"
+#include "cache/base/memory/hashed.h"
+#include "cache/base/thread/seqcount.h"
+#include "cache/base/memory/tree.h"
 #include "cache/objects/lookup.h"
 #include "cache/objects/object.h"
 

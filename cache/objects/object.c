@@ -3,14 +3,14 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/hashed.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
-#include "cache/base/table.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/memory/hashed.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/memory/table.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 #include "cache/hit/misuse.h"
 #include "cache/pindown.h"

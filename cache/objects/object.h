@@ -25,7 +25,7 @@
 #include "cache/end/work.h"
 #include "cache/objects/consumer.h"
 #include "cache/hit/region.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 
 /*
  *	FREE -> MAKING -> LIVE			made by one thread, without the lock, and then

@@ -2,10 +2,10 @@
 /* Pins that meet frees, and pins of the same memory. guard.h says how they notice each other. */
 #include "cache/show/account.h"
 #include "cache/pin/attempt.h"
-#include "cache/base/barrier.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/lock.h"
 #include "cache/base/test_point.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 
 #define MAX_LOSSES 100 /* Give up with BUSY after this many lost races. */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A pin becomes a region: in the index, the queues and the accounts; others that lie there end. */
 #include "cache/show/account.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "cache/base/test_point.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/pin/commit.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/pindown.h"
 
 /*

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Pinning memory: room under the budgets, then the backend; and what is done without space. */
 #include "cache/show/account.h"
-#include "cache/base/config.h"
-#include "cache/base/fork_gate.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/process/fork_gate.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
 #include "cache/room/budget.h"
 #include "cache/driver/cuda_abi.h"
 #include "cache/room/evict.h"

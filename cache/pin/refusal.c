@@ -17,8 +17,8 @@
  */
 #include "cache/pin/refusal.h"
 
-#include "cache/base/lock.h"
-#include "cache/base/system.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/process/system.h"
 #include "cache/base/visible.h"
 #include "cache/driver/cuda_abi.h"
 

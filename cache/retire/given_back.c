@@ -3,8 +3,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
 #include "cache/retire/records.h"
 
 #define AT_ONCE 4 /* ranges that one call of the program gives back */

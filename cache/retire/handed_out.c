@@ -8,9 +8,9 @@
 #include <errno.h>
 
 #include "cache/show/account.h"
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/retire/handed_out.h"
 #include "cache/retire/records.h"
 #include "cache/retire/turns.h"

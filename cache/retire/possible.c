@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/log.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/environment/log.h"
 #include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/retire/records.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The records of retired addresses: see records.h. */
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 #include "cache/show/account.h"
 #include "cache/retire/records.h"
 

@@ -4,11 +4,11 @@
 #include <errno.h>
 
 #include "cache/show/account.h"
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
 #include "cache/base/test_point.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/retire/records.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Retired addresses from the beginning of a free to its end, and who holds them: see retired.h. */
 #define _GNU_SOURCE
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/end/work.h"
 #include "cache/hit/region.h"
 #include "cache/retire/records.h"

@@ -130,6 +130,6 @@ bool pdn_retired_begins_window(uint64_t addr);
 /* Lock not held. The program asks for these addresses: they are given back before their turn. */
 void pdn_retired_yield(uint64_t addr, uint64_t length);
 
-void pdn_retired_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
+void pdn_retired_drop_own(void); /* lock held: see thread_quits (base/thread/thread.h) */
 
 #endif

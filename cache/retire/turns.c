@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/retire/turns.h"
 
 uint64_t pdn_allocation_waits_ns = 20000000, pdn_retiring_waits_ns = 200000000;

@@ -48,6 +48,6 @@ void pdn_allocation_ended(void);
 void pdn_retiring_begins(void);
 void pdn_retiring_ended(void);
 
-void pdn_turns_drop_own(void); /* lock held: see thread_quits (base/thread.h) */
+void pdn_turns_drop_own(void); /* lock held: see thread_quits (base/thread/thread.h) */
 
 #endif

@@ -5,8 +5,8 @@
  */
 #include "cache/show/account.h"
 #include "cache/backend/backend.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
 #include "cache/room/budget.h"
 #include "cache/room/evict.h"
 #include "cache/end/invalidate.h"

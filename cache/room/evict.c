@@ -12,8 +12,8 @@
  */
 #include "cache/show/account.h"
 #include "cache/backend/backend.h"
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
 #include "cache/base/notify.h"
 #include "cache/base/test_point.h"
 #include "cache/base/visible.h"

@@ -5,7 +5,7 @@
  */
 #define _GNU_SOURCE
 
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 #include "cache/room/ghosts.h"
 #include "cache/room/queues.h"
 #include "cache/hit/region.h"

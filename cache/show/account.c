@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "cache/show/account.h"
 
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 
 PDN_NOT_INHERITED struct pdn_account pdn_total, pdn_devices[PDN_MAX_DEVICES];
 PDN_NOT_INHERITED struct pdn_counts pdn_counts;

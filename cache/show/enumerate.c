@@ -7,8 +7,8 @@
 #define _GNU_SOURCE
 #include <string.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
 #include "cache/base/visible.h"
 #include "cache/objects/end.h"
 #include "cache/pindown.h"

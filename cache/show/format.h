@@ -72,7 +72,7 @@ struct pdn_top_page {
 	char trace[2040]; /* path of the trace, which then has the threads' counters; "": none */
 	uint64_t time_namespace; /* inode of /proc/self/ns/time; 0: there is none */
 	int32_t segment;	 /* id of the shared memory segment that the page is in */
-	int32_t rank;		 /* in its job, or PDN_NO_RANK (cache/base/rank.h) */
+	int32_t rank;		 /* in its job, or PDN_NO_RANK (cache/base/environment/rank.h) */
 	struct pdn_top_quiesce quiesce;
 };
 

@@ -10,9 +10,9 @@
 #include <linux/futex.h>
 #include <stddef.h>
 
-#include "cache/base/helper.h"
-#include "cache/base/log.h"
-#include "cache/base/system.h"
+#include "cache/base/thread/helper.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/process/system.h"
 #include "cache/show/page.h"
 
 PDN_WEAK_EVENT(quiesce_wanted, (struct pdn_top_quiesce * answer));

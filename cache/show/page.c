@@ -13,16 +13,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/base/config.h"
-#include "cache/base/environment.h"
-#include "cache/base/fork_gate.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/environment/environment.h"
+#include "cache/base/process/fork_gate.h"
 #include "cache/show/format.h"
 #include "cache/show/listen.h"
 #include "cache/show/sweep.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
-#include "cache/base/address_space.h"
-#include "cache/base/system.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/memory/address_space.h"
+#include "cache/base/process/system.h"
 #include "cache/trace/writer/info.h"
 #include "cache/trace/writer/file.h"
 

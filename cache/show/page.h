@@ -13,7 +13,7 @@
 
 #include "cache/pindown.h"
 #include "cache/base/notify.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/base/visible.h"
 
 /* Promises that pdn_top_close() will be called at exit; without this no page is made. */

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/base/system.h"
+#include "cache/base/process/system.h"
 #include "cache/show/format.h"
 
 enum { MAX_CHECKED = 64 }; /* pages: a program must start fast on a full machine too */

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cache/base/event.h"
+#include "cache/base/environment/event.h"
 
 #define PDN_TRACE_MAGIC	       "\x89PDT\r\n\x1a\n"
 #define PDN_TRACE_MAJOR	       1

@@ -2,8 +2,8 @@
 /* Marking all regions as of the past. */
 #include "cache/trust/past.h"
 
-#include "cache/base/barrier.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/lock.h"
 #include "cache/end/work.h"
 #include "cache/hit/region.h"
 

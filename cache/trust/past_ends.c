@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/end/invalidate.h"
 #include "cache/trust/past.h"

@@ -5,7 +5,7 @@
  */
 #include "cache/show/account.h"
 #include "cache/backend/backend.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "cache/end/work.h"
 #include "cache/trust/past.h"
 #include "cache/pindown.h"

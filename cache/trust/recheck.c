@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "cache/driver/driver.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"

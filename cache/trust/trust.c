@@ -10,12 +10,12 @@
 #include <stdio.h>
 
 #include "cache/show/account.h"
-#include "cache/base/barrier.h"
-#include "cache/base/cancel.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/thread/thread.h"
 #include "cache/driver/driver.h"
 #include "cache/room/queues.h"
 #include "cache/end/work.h"

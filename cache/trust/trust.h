@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/driver/driver.h"
 #include "cache/hit/region.h"
 
@@ -52,7 +52,8 @@ enum pdn_truth pdn_compare_in_flight(struct pindown_region *region);
 
 /*
  * In each thread, one hit in this many on average is compared with the driver in any case, chosen
- * by chance. The thread's counter (base/thread.h) says how many hits there are until the next.
+ * by chance. The thread's counter (base/thread/thread.h) says how many hits there are until the
+ * next.
  */
 extern uint32_t pdn_hits_for_a_look; /* tests have others */
 bool pdn_look_now(struct pdn_thread *self, const struct pindown_region *region);

@@ -8,10 +8,10 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
-#include "cache/base/cancel.h"
-#include "cache/base/hashed.h"
-#include "cache/base/lock.h"
-#include "cache/base/tree.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/memory/hashed.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/memory/tree.h"
 #include "cache/hook_events.h"
 #include "cache/hit/index.h"
 #include "cache/hit/region.h"

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
 #include "hook/cuda/addresses.h"
 #include "hook/cuda/devicemap.h"

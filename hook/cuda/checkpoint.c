@@ -16,12 +16,12 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include "cache/base/log.h"
-#include "cache/base/system.h"
-#include "cache/base/thread.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/process/system.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trust/past.h"
 #include "hook/hook.h"
-#include "hook/loader/slots.h"
+#include "hook/loader/loaded/slots.h"
 
 typedef int open_function(const char *path, int flags, mode_t mode);
 typedef int close_function(int fd);

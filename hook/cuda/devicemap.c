@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 
-#include "cache/base/address_space.h"
+#include "cache/base/memory/address_space.h"
 #include "hook/cuda/devicemap.h"
 
 #define SLOTS (1ull << (PDN_DEVICE_ADDRESS - PDN_DEVICE_SHIFT))

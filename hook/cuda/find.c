@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "hook/hook.h"
-#include "cache/base/log.h"
-#include "hook/loader/scope.h"
+#include "cache/base/environment/log.h"
+#include "hook/loader/loaded/scope.h"
 #include "hook/verbs/verbs.h"
 
 /*

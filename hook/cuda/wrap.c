@@ -6,7 +6,7 @@
  * call. Fast code takes room, so only the calls that programs make often have it (entries.h).
  */
 #include "hook/cuda/actions.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "hook/hook.h"
 
 /* See pdn_caught_guard(): the guard in the last slot is this call's, or one around it. */

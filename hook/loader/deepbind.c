@@ -16,12 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hook/loader/scope.h"
-#include "cache/base/address_space.h"
-#include "cache/base/cancel.h"
-#include "cache/base/environment.h"
-#include "cache/base/system.h"
-#include "hook/loader/loaded.h"
+#include "hook/loader/loaded/scope.h"
+#include "cache/base/memory/address_space.h"
+#include "cache/base/thread/cancel.h"
+#include "cache/base/environment/environment.h"
+#include "cache/base/process/system.h"
+#include "hook/loader/loaded/loaded.h"
 
 #define MAX_FILES   64u /* that one call reads */
 #define MAX_PATH    512u

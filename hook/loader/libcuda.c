@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver's library, libcuda.so.1, and which calls go straight to it. */
-#include "cache/base/process.h"
-#include "cache/base/barrier.h"
+#include "cache/base/process/process.h"
+#include "cache/base/thread/barrier.h"
 #include "cache/trust/past.h"
 #include "hook/hook.h"
-#include "hook/loader/scope.h"
+#include "hook/loader/loaded/scope.h"
 #include "hook/loader/library.h"
 #include "hook/loader/patches.h"
 

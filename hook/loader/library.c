@@ -2,7 +2,7 @@
 /* The libraries whose functions we wrap: finding and holding them. */
 #include "hook/loader/library.h"
 
-#include "hook/loader/loaded.h"
+#include "hook/loader/loaded/loaded.h"
 
 static struct pdn_library made_of(const struct pdn_loaded *loaded)
 {

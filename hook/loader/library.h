@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded/symtab.h"
 
 #pragma GCC visibility push(hidden)
 

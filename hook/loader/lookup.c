@@ -8,13 +8,13 @@
 #include <errno.h>
 #include <link.h>
 
-#include "hook/loader/scope.h"
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
+#include "hook/loader/loaded/scope.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
 #include "hook/loader/deepbind.h"
 #include "hook/hook.h"
-#include "cache/base/log.h"
-#include "hook/loader/loaded.h"
+#include "cache/base/environment/log.h"
+#include "hook/loader/loaded/loaded.h"
 #include "hook/loader/patches.h"
 #include "hook/verbs/verbs.h"
 #include "hook/loader/yield.h"

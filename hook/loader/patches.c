@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "hook/cuda/entries.h"
-#include "cache/base/log.h"
-#include "cache/base/system.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/process/system.h"
 
 #define LENGTH	     16 /* bytes of a function that are compared: the longest jump has 14 */
 #define MAX_EXPECTED 64u

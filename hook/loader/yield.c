@@ -9,14 +9,14 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-#include "cache/base/address_space.h"
-#include "cache/base/system.h"
+#include "cache/base/memory/address_space.h"
+#include "cache/base/process/system.h"
 #include "cache/base/visible.h"
 #include "hook/hook.h"
-#include "hook/loader/scope.h"
-#include "hook/loader/loaded.h"
-#include "hook/loader/slots.h"
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded/scope.h"
+#include "hook/loader/loaded/loaded.h"
+#include "hook/loader/loaded/slots.h"
+#include "hook/loader/loaded/symtab.h"
 
 /* ---- our table of symbols ------------------------------------------------------------------ */
 

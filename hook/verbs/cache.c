@@ -17,11 +17,11 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/base/config.h"
-#include "cache/base/hashed.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/memory/hashed.h"
 #include "hook/hook.h"
-#include "cache/base/lock.h"
-#include "cache/base/log.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/environment/log.h"
 #include "hook/verbs/verbs.h"
 
 #define PAGE	  4096u /* addresses, iovas and offsets must agree below this, in every kernel */

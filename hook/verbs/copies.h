@@ -10,7 +10,7 @@
 #define PDN_COPIES_H
 
 #include "hook/hook.h"
-#include "hook/loader/scope.h"
+#include "hook/loader/loaded/scope.h"
 #include "hook/loader/library.h"
 #include "hook/verbs/verbs.h"
 

@@ -5,7 +5,7 @@
  * whole region but took the part that was asked for. A card that refuses one region for good may
  * take others, so it takes two of them, with none that it took in between.
  */
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "hook/verbs/verbs.h"
 
 #define LIMITS 64

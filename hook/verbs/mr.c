@@ -10,9 +10,9 @@
 #include <errno.h>
 
 #include "hook/hook.h"
-#include "cache/base/lock.h"
-#include "cache/base/address_space.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/memory/address_space.h"
+#include "cache/base/thread/thread.h"
 #include "hook/verbs/verbs.h"
 
 #define MAX_RECORDS (1u << 20)

@@ -10,8 +10,8 @@
 #define _GNU_SOURCE
 #include <errno.h>
 
-#include "cache/base/process.h"
-#include "cache/base/config.h"
+#include "cache/base/process/process.h"
+#include "cache/base/environment/config.h"
 #include "cache/base/visible.h"
 #include "hook/cuda/devicemap.h"
 #include "cache/dmabuf/foreign_dmabufs.h"

@@ -218,7 +218,7 @@ $(apps_bin)/variables-copy: tests/apps/variables_use.c $(apps_bin)/libvariables.
 		$(apps_libs) $(apps_here)
 $(apps_bin)/variables-open: $(apps_obj)/variables_open.c.o
 	$(apps_link) $^ -o $@ $(apps_libs)
-$(apps_bin)/libopens.so: tests/apps/opens.c hook/loader/symtab.c
+$(apps_bin)/libopens.so: tests/apps/opens.c hook/loader/loaded/symtab.c
 	$(apps_shown) -shared $(filter-out %.h,$^) -o $@ $(apps_libs)
 $(apps_bin)/plugin-noplt.so: $(filter-out %/main.c.o,$(apps_noplt)) $(apps_cuda)
 	$(apps_link) -shared -Wl,-z,now $^ -o $@ $(apps_libs)

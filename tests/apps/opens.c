@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded/symtab.h"
 
 static void *of_libc(const char *name)
 {

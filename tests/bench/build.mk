@@ -17,7 +17,7 @@ $(addprefix $(bench_bin)/,$(bench_cuda)): $(bench_bin)/%: $(bench_obj)/%.c.o \
 		$(bench_bin)/null/libcuda.so.1
 	$(CC) $(ALL_CFLAGS) $(filter %.o,$^) -o $@ $(ALL_LDFLAGS) $(bench_bin)/null/libcuda.so.1 \
 		$(bench_libs)
-$(bench_bin)/calls: $(B)/obj/hook/loader/symtab.c.o
+$(bench_bin)/calls: $(B)/obj/hook/loader/loaded/symtab.c.o
 $(bench_bin)/resident: bench_libs := -lpthread
 $(bench_bin)/events: bench_libs = $(B)/libpindown.so -Wl,-rpath,'$$ORIGIN/..' -lpthread
 $(bench_bin)/events: $(B)/libpindown.so
@@ -124,6 +124,6 @@ $(bench_bin)/null-verbs/libibverbs.so.1: $(bench_obj)/null_verbs.c.o tests/bench
 	$(CC) $(ALL_CFLAGS) -shared -Wl,-soname,libibverbs.so.1 \
 		-Wl,--version-script=tests/bench/null_verbs.map $< -o $@ \
 		$(ALL_LDFLAGS)
-$(bench_bin)/verbs: $(bench_obj)/verbs.c.o $(B)/obj/hook/loader/symtab.c.o $(B)/sim/libcuda.so.1 \
-		$(bench_bin)/null-verbs/libibverbs.so.1
+$(bench_bin)/verbs: $(bench_obj)/verbs.c.o $(B)/obj/hook/loader/loaded/symtab.c.o \
+		$(B)/sim/libcuda.so.1 $(bench_bin)/null-verbs/libibverbs.so.1
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) -Wl,-rpath,'$$ORIGIN/null-verbs' -lpthread

@@ -5,7 +5,7 @@
 
 #include <link.h>
 
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded/symtab.h"
 #include "bench.h"
 
 struct straight_search {

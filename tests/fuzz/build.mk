@@ -15,8 +15,9 @@ $(fuzz_bin)/pack: $(B)/obj/tests/fuzz/pack.c.o
 # With clang's libFuzzer; an empty file where there is none. libdw's own parsing is left out, since
 # symbols come from files that no trace can forge. There is no fuzzer in a sanitizer build, since it
 # has sanitizers already.
-fuzz_code := tests/fuzz/fuzz_trace.c cache/base/pthread.S \
-	$(patsubst %,cache/%.c,base/config base/log base/event base/safe_read base/system \
+fuzz_code := tests/fuzz/fuzz_trace.c cache/base/thread/pthread.S \
+	$(patsubst %,cache/%.c,base/environment/config base/environment/log \
+		base/environment/event base/memory/safe_read base/process/system \
 		trace/journal/rescue) \
 	$(filter-out tools/trace/symbols_dw.c,$(foreach room,base trace dump report replay,\
 		$(wildcard tools/$(room)/*.c))) \

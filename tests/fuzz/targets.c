@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_trace.h"
 #include "tools/command.h"

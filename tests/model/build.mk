@@ -4,7 +4,8 @@
 MODEL_SRC := $(addprefix tests/model/,main.c round.c dice.c operations.c get.c attach.c lists.c \
 	objects.c pins.c memory.c shrink.c)
 MODEL_OBJ := $(patsubst %,$(B)/obj/%.o,$(MODEL_SRC) \
-	$(filter-out cache/base/text.c $(patsubst %,cache/backend/%.c,backend dmabuf kmod),\
+	$(filter-out cache/base/environment/text.c \
+		$(patsubst %,cache/backend/%.c,backend dmabuf kmod),\
 		$(filter cache/%,$(LIB_SRC))))
 CHECK_SIM += $(B)/unit/test_model
 CHECK_TREE += tests/model/check-protocol tests/model/check-patterns

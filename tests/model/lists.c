@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "cache/hook_events.h"
 #include "model.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lock of cache/base/lock.c, for the model checker spin: threads take it, let it go, and sleep
- * while another has it. tests/model/check-protocol runs the model as it is, and with one step left
- * out or misplaced (-D...).
+ * The lock of cache/base/thread/lock.c, for the model checker spin: threads take it, let it go, and
+ * sleep while another has it. tests/model/check-protocol runs the model as it is, and with one step
+ * left out or misplaced (-D...).
  *
  * The faults: two threads have the lock at once, or one sleeps for ever (`sleeping`).
  */

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "cache/room/evict.h"
 #include "cache/hook_events.h"
 #include "cache/pindown.h"

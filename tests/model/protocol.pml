@@ -71,8 +71,9 @@ bool ended[3];
 #define COVERS(scope, id) ((scope) == RANGE || ((scope) == CONTEXT && (id) == 2))
 
 /*
- * The side that pays for the order of stores and loads, see cache/base/barrier.h. FENCES: there may
- * be no membarrier. REFUSED: it may be refused at any time, in one thread and not in another.
+ * The side that pays for the order of stores and loads, see cache/base/thread/barrier.h. FENCES:
+ * there may be no membarrier. REFUSED: it may be refused at any time, in one thread and not in
+ * another.
  */
 #define MEMBARRIER 0
 #define LOSING_MEMBARRIER 1
@@ -86,10 +87,10 @@ bool lock;
 byte guard;	/* 0: none is up */
 byte announced[THREADS];	/* by record */
 /*
- * The records of threads (cache/base/thread_records.c): whether a thread owns it. With COME_AND_GO,
- * a thread that hits takes the lower one that is free, at any time, and gives it back when it ends;
- * so the second may get that of the first while an end walks over them. The thread that frees is
- * alone when the others have ended. Else each has one, by its number, all the time.
+ * The records of threads (cache/base/thread/thread_records.c): whether a thread owns it. With
+ * COME_AND_GO, a thread that hits takes the lower one that is free, at any time, and gives it back
+ * when it ends; so the second may get that of the first while an end walks over them. The thread
+ * that frees is alone when the others have ended. Else each has one, by its number, all the time.
  */
 bool taken[THREADS];
 byte place[THREADS];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The list of blocks whose records have owners (cache/base/thread_records.c), for the model checker
- * spin: threads that share a block come and go, and a walk looks at the list, and at the block if
- * it is listed. tests/model/check-protocol runs it as it is, and with one step left out (-D...).
+ * The list of blocks whose records have owners (cache/base/thread/thread_records.c), for the model
+ * checker spin: threads that share a block come and go, and a walk looks at the list, and at the
+ * block if it is listed. tests/model/check-protocol runs it as it is, and with one step left out
+ * (-D...).
  *
  * The fault: a walk overlooks a thread that has had its record since before the walk began.
  *

@@ -28,7 +28,7 @@ UNIT_CACHE_BIN := $(patsubst %,$(B)/unit/%,$(UNIT_CACHE) $(UNIT_RACE))
 CHECK_UNIT += $(UNIT_CACHE_BIN)
 
 # cache/build.mk has been read by now. Tests need all of the C library's strtoull() and its like.
-TESTED_CACHE := $(filter-out cache/base/text.c,$(filter cache/%,$(LIB_SRC)))
+TESTED_CACHE := $(filter-out cache/base/environment/text.c,$(filter cache/%,$(LIB_SRC)))
 CACHE_OBJ := $(patsubst %,$(B)/obj/%.o,$(TESTED_CACHE))
 unit_support = $(patsubst %,$(B)/obj/tests/unit/support/%.c.o,$(1))
 UNIT_SUITE := $(call unit_support,suite)
@@ -79,7 +79,8 @@ $(patsubst %,$(B)/unit/%,$(UNIT_CANCEL)): $(call unit_support,cancel_test)
 
 # Some of them once more with the processor's pages of 64 KiB, as arm64 may have them, in those
 # files of the cache that know of pages.
-PAGES_SRC := $(patsubst %,cache/%.c,base/address_space base/process base/table hit/index_nodes)
+PAGES_SRC := $(patsubst %,cache/%.c,\
+	base/memory/address_space base/process/process base/memory/table hit/index_nodes)
 PAGES_OBJ := $(PAGES_SRC:%=$(B)/obj/pages/%.o) $(B)/obj/pages/tests/unit/support/large_pages.c.o
 CHECK_UNIT += $(UNIT_PAGES)
 
@@ -114,7 +115,8 @@ $(B)/unit/test_cache_later: $(call unit_support,retired_test)
 
 # The part of hook/ that finds out about a library, single-stepped.
 $(B)/unit/test_races_library: $(B)/obj/tests/unit/race/test_races_library.c.o $(UNIT_HELPERS) \
-		$(CACHE_OBJ) $(patsubst %,$(B)/obj/hook/loader/%.c.o,library loaded symtab)
+		$(CACHE_OBJ) \
+		$(patsubst %,$(B)/obj/hook/loader/%.c.o,library loaded/loaded loaded/symtab)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_races_library
@@ -126,20 +128,20 @@ $(B)/unit/test_races_mr: $(B)/obj/tests/unit/race/test_races_mr.c.o $(UNIT_HELPE
 CHECK_UNIT += $(B)/unit/test_races_mr
 
 $(B)/unit/test_config: $(B)/obj/tests/unit/cache/test_config.c.o $(UNIT_SUITE) $(CACHE_OBJ) \
-		$(B)/obj/cache/base/options.c.o
+		$(B)/obj/cache/base/environment/options.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -ldl -lpthread
 CHECK_UNIT += $(B)/unit/test_config
 
 $(B)/unit/test_safe_read: $(B)/obj/tests/unit/cache/test_safe_read.c.o $(UNIT_SUITE) \
-		$(patsubst %,$(B)/obj/cache/base/%.c.o,safe_read system) \
+		$(patsubst %,$(B)/obj/cache/base/%.c.o,memory/safe_read process/system) \
 		$(call unit_support,refuse)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS) -lpthread
 # What the library's own functions are compiled with, see cache/build.mk.
 $(B)/obj/tests/unit/cache/test_text.c.o: ALL_CFLAGS += -fno-builtin -U_FORTIFY_SOURCE
 $(B)/unit/test_text: $(B)/obj/tests/unit/cache/test_text.c.o $(UNIT_SUITE) \
-		$(B)/obj/cache/base/system.c.o
+		$(B)/obj/cache/base/process/system.c.o
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
 CHECK_UNIT += $(B)/unit/test_safe_read $(B)/unit/test_text

@@ -40,7 +40,7 @@ CHECK_UNIT += $(VERBS_TESTS_BIN)
 $(VERBS_TESTS_BIN) $(verbs_bin)/test_verbs_modes $(verbs_bin)/test_verbs_parts: $(verbs_bin)/%: \
 		$(verbs_obj)/%.c.o $(verbs_obj)/verbs_test.c.o \
 		$(patsubst %,$(B)/obj/tests/unit/support/%.c.o,asleep descriptors) $(UNIT_SUITE) \
-		$(B)/obj/hook/loader/symtab.c.o $(SIM) $(VERBS_LIB) $(MLX5_LIB) \
+		$(B)/obj/hook/loader/loaded/symtab.c.o $(SIM) $(VERBS_LIB) $(MLX5_LIB) \
 		$(B)/libpindown.so
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) \

@@ -10,7 +10,7 @@
 #include "verbs_test.h"
 
 #include "tests/unit/support/suite.h"
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded/symtab.h"
 
 CUcontext cuda;
 struct ibv_context *device;

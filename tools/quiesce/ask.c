@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/base/safe_read.h"
+#include "cache/base/memory/safe_read.h"
 
 static double now(void)
 {

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/system/pci.h"

@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/safe_read.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/memory/safe_read.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/trace/counters.h"

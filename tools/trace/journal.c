@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/safe_read.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/memory/safe_read.h"
 #include "tools/base/memory.h"
 #include "cache/trace/journal/rescue.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/base/rank.h"
+#include "cache/base/environment/rank.h"
 #include "tools/base/memory.h"
 
 const char *trace_file_variable(const struct trace_file *file, const char *variable)

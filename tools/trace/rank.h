@@ -3,7 +3,7 @@
 #ifndef TRACE_RANK_H
 #define TRACE_RANK_H
 
-#include "cache/base/rank.h"
+#include "cache/base/environment/rank.h"
 #include "tools/base/out.h"
 #include "tools/trace/file.h"
 

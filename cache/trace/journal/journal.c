@@ -6,10 +6,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cache/base/address_space.h"
-#include "cache/base/barrier.h"
-#include "cache/base/log.h"
-#include "cache/base/system.h"
+#include "cache/base/memory/address_space.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/process/system.h"
 #include "cache/trace/journal/rescue.h"
 
 enum { MAX_SEGMENTS = 128 }; /* for 4096 threads */

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/log.h"
-#include "cache/base/safe_read.h"
-#include "cache/base/system.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/environment/log.h"
+#include "cache/base/memory/safe_read.h"
+#include "cache/base/process/system.h"
 
 enum {
 	MAX_CHECKED = 4096,   /* the usual limit of a machine's segments */

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/base/lock.h"
-#include "cache/base/safe_read.h"
-#include "cache/base/system.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/memory/safe_read.h"
+#include "cache/base/process/system.h"
 #include "cache/trace/format.h"
 
 PDN_WEAK_EVENT(stack_words, (enum pdn_record, unsigned, const uint64_t *, unsigned));

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-#include "cache/base/address_space.h"
-#include "cache/base/safe_read.h"
-#include "cache/base/thread.h"
+#include "cache/base/memory/address_space.h"
+#include "cache/base/memory/safe_read.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trace/stack/modules.h"
 #include "cache/trace/stack/unwind.h"
 

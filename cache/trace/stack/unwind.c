@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "cache/base/safe_read.h"
+#include "cache/base/memory/safe_read.h"
 
 /* Registers by their numbers in DWARF. ON_TOP: the return address is just below the CFA, always. */
 #if defined(__x86_64__)

@@ -9,7 +9,7 @@
 #include <cpuid.h>
 #endif
 
-#include "cache/base/system.h"
+#include "cache/base/process/system.h"
 #include "cache/trace/writer/events.h"
 #include "cache/trace/writer/writer.h"
 

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "cache/base/system.h"
+#include "cache/base/process/system.h"
 #include "cache/trace/format.h"
 
 /*

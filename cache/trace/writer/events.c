@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trace/journal/journal.h"
 #include "cache/trace/stack/modules.h"
 #include "cache/trace/stack/stack.h"

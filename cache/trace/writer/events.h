@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cache/base/event.h"
+#include "cache/base/environment/event.h"
 #include "cache/trace/writer/clock.h"
 
 /*

@@ -11,9 +11,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "cache/base/descriptor.h"
-#include "cache/base/environment.h"
-#include "cache/base/system.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/environment/environment.h"
+#include "cache/base/process/system.h"
 #include "cache/base/visible.h"
 #include "cache/trace/journal/journal.h"
 #include "cache/trace/writer/events.h"

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cache/base/log.h"
+#include "cache/base/environment/log.h"
 #include "cache/trace/format.h"
 
 enum pdn_trace_state { PDN_TRACE_UNTRIED, PDN_TRACE_OPENING, PDN_TRACE_OPEN, PDN_TRACE_OFF };

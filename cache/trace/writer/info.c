@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#include "cache/base/environment.h"
-#include "cache/base/rank.h"
-#include "cache/base/system.h"
+#include "cache/base/environment/environment.h"
+#include "cache/base/environment/rank.h"
+#include "cache/base/process/system.h"
 #include "cache/pindown.h"
 
 #define TEXT_OF(number) #number

@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cache/base/process.h"
-#include "cache/base/thread.h"
+#include "cache/base/process/process.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trace/format.h"
 #include "cache/trace/writer/file.h"
 

@@ -3,14 +3,14 @@
 #define _GNU_SOURCE
 #include "cache/trace/writer/writer.h"
 
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/base/config.h"
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/environment/config.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trace/journal/rescue.h"
 #include "cache/trace/stack/stack.h"
 #include "cache/trace/writer/events.h"

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/base/process.h"
-#include "cache/base/thread.h"
+#include "cache/base/process/process.h"
+#include "cache/base/thread/thread.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/end/work.h"
 #include "tests/unit/support/cancel_test.h"

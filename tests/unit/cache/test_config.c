@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The table of environment variables: every variable with good values, bad ones, and its limits. */
 #define _GNU_SOURCE
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 
 #include <check.h>
 #include <errno.h>
@@ -18,9 +18,9 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "cache/base/log.h"
+#include "cache/base/environment/log.h"
 #include "tests/unit/support/suite.h"
-#include "cache/base/event.h"
+#include "cache/base/environment/event.h"
 
 static struct pdn_config config;
 static struct pdn_problems problems;

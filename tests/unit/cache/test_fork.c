@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/hit/index.h"
 #include "tests/unit/support/fork_test.h"
 

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-#include "cache/base/descriptor.h"
-#include "cache/base/fork_gate.h"
-#include "cache/base/lock.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/process/fork_gate.h"
+#include "cache/base/thread/lock.h"
 #include "cache/hook_events.h"
 #include "cache/pindown.h"
 #include "cache/hit/region.h"

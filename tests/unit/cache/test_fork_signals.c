@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/objects_test.h"
 #include "tests/unit/support/refuse.h"

@@ -7,8 +7,8 @@
 #include <fcntl.h>
 #include <sys/syscall.h>
 
-#include "cache/base/fork_gate.h"
-#include "cache/base/thread.h"
+#include "cache/base/process/fork_gate.h"
+#include "cache/base/thread/thread.h"
 #include "cache/dmabuf/region_dmabuf.h"
 #include "tests/unit/support/asleep.h"
 #include "tests/unit/support/fork_test.h"

@@ -20,7 +20,7 @@
 
 #include "cache/backend/kmod_reclaim.h"
 #include "cache/backend/revocation.h"
-#include "cache/base/descriptor.h"
+#include "cache/base/process/descriptor.h"
 #include "kmod/pindown_ioctl.h"
 #include "tests/unit/support/asleep.h"
 #include "tests/unit/support/fork_test.h"

@@ -16,7 +16,7 @@
 
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/sanitizers.h"
-#include "cache/base/address_space.h"
+#include "cache/base/memory/address_space.h"
 
 static void leave(uint64_t bytes)
 {

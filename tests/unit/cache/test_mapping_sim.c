@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "cache/backend/backend.h"
-#include "cache/base/descriptor.h"
-#include "cache/base/lock.h"
+#include "cache/base/process/descriptor.h"
+#include "cache/base/thread/lock.h"
 #include "cache/hook_events.h"
 #include "cache/dmabuf/region_dmabuf.h"
 #include "tests/unit/support/sim_test.h"

@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/process.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/process/process.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/refuse.h"
 

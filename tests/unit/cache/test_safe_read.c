@@ -4,7 +4,7 @@
  * filter refuses it, as containers' do.
  */
 #define _GNU_SOURCE
-#include "cache/base/safe_read.h"
+#include "cache/base/memory/safe_read.h"
 
 #include <errno.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "cache/base/descriptor.h"
+#include "cache/base/process/descriptor.h"
 #include "cache/hit/region.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/fake_state.h"

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/hit/region.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/crowd.h"

@@ -41,7 +41,7 @@
 #define geteuid	    own_geteuid
 #define uname	    own_uname
 #define time	    own_time
-#include "cache/base/text.c"
+#include "cache/base/environment/text.c"
 #undef strnlen
 #undef strlen
 #undef strncmp

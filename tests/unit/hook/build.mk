@@ -14,7 +14,7 @@ CHECK_WITH += $(table_built)
 
 table_tests := test_table_lookup test_table_records test_mappings test_owners test_ipc \
 	test_contexts
-$(addprefix $(table_bin)/test_,contexts mappings owners ipc): $(B)/obj/hook/cuda/records.c.o
+$(addprefix $(table_bin)/test_,contexts mappings owners ipc): $(B)/obj/hook/cuda/memory/records.c.o
 $(table_bin)/test_ipc: $(B)/obj/hook/cuda/devicemap.c.o
 $(addprefix $(table_bin)/test_,contexts mappings owners ipc table_records): $(CACHE_OBJ)
 $(addprefix $(table_bin)/,table_rows $(table_tests)): $(table_bin)/%: $(table_obj)/%.c.o
@@ -43,12 +43,13 @@ $(table_bin)/test_table_lookup: | $(table_built) $(B)/libpindown.so
 # Without the cache.
 $(B)/unit/test_devicemap: $(table_obj)/test_devicemap.c.o $(UNIT_SUITE) \
 	$(B)/obj/hook/cuda/devicemap.c.o \
-	$(patsubst %,$(B)/obj/cache/base/%.c.o,address_space system)
+	$(patsubst %,$(B)/obj/cache/base/%.c.o,memory/address_space process/system)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)
 CHECK_UNIT += $(B)/unit/test_devicemap
 
 CHECK_UNIT += $(table_bin)/test_symtab
-$(table_bin)/test_symtab: $(table_obj)/test_symtab.c.o $(B)/obj/hook/loader/symtab.c.o $(UNIT_SUITE)
+$(table_bin)/test_symtab: $(table_obj)/test_symtab.c.o \
+		$(B)/obj/hook/loader/loaded/symtab.c.o $(UNIT_SUITE)
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(CHECK_LIBS)

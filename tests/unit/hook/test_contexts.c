@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/cuda/contexts.c predicts of a primary context: which release is the last one. The
- * source is included, and the cache and the driver are this file. Each function must take the lock
- * of the counts, and let go of it.
+ * What hook/cuda/memory/contexts.c predicts of a primary context: which release is the last one.
+ * The source is included, and the cache and the driver are this file. Each function must take the
+ * lock of the counts, and let go of it.
  */
 #define pdn_lock_one	fake_lock_one
 #define pdn_unlock_one	fake_unlock_one
@@ -15,7 +15,7 @@
 #undef PDN_DRIVER
 #define PDN_DRIVER(name) fake_state
 static CUresult fake_state(CUdevice device, unsigned *flags, int *active);
-#include "hook/cuda/contexts.c"
+#include "hook/cuda/memory/contexts.c"
 
 #include "tests/unit/hook/checked.h"
 

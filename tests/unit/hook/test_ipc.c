@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory of other processes, as hook/cuda/ipc.c counts its opens and closes, and the questions that
- * it asks the driver for that: they leave errno as it was. The source is included, and the driver
- * and the cache are this file.
+ * Memory of other processes, as hook/cuda/memory/ipc.c counts its opens and closes, and the
+ * questions that it asks the driver for that: they leave errno as it was. The source is included,
+ * and the driver and the cache are this file.
  */
 #define pdn_allocated		  fake_allocated
 #define pdn_recheck		  fake_recheck
 #define pdn_end_range		  fake_end_range
 #define pdn_ended		  fake_ended
 #define pdn_buffer_is_still_there fake_is_still_there
-#include "hook/cuda/ipc.c"
+#include "hook/cuda/memory/ipc.c"
 
 #include <string.h>
 

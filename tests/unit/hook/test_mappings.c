@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/cuda/mappings.c says of memory that was mapped, unmapped and mapped again, with calls
- * that it sees or without. The source is included, to look into its table.
+ * What hook/cuda/memory/mappings.c says of memory that was mapped, unmapped and mapped again, with
+ * calls that it sees or without. The source is included, to look into its table.
  */
-#include "hook/cuda/mappings.c"
+#include "hook/cuda/memory/mappings.c"
 
 #include "tests/unit/hook/checked.h"
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What hook/cuda/owners.c tells the cache when the owner of memory ends: a frame or its connection,
- * a module or its library, external memory or one buffer of it, an OpenGL buffer that may be
- * another context's. The source is included, to look into its tables, and the cache is this file.
+ * What hook/cuda/memory/owners.c tells the cache when the owner of memory ends: a frame or its
+ * connection, a module or its library, external memory or one buffer of it, an OpenGL buffer that
+ * may be another context's. The source is included, to look into its tables, and the cache is this
+ * file.
  */
 #define pdn_allocated fake_allocated
 #define pdn_volatile  fake_volatile
 #define pdn_recheck   fake_recheck
 #define pdn_end_range fake_end_range
 #define pdn_ended     fake_ended
-#include "hook/cuda/owners.c"
+#include "hook/cuda/memory/owners.c"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "hook/loader/symtab.h"
+#include "hook/loader/loaded/symtab.h"
 #include "tests/unit/support/suite.h"
 
 /* An image in memory: tables before the dynamic section and behind it. */

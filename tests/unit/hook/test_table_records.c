@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The tables of what hook/ remembers between calls, hook/cuda/records.c, against a plain array that
- * holds the same. The source is included, to look at what a search has to go through.
+ * The tables of what hook/ remembers between calls, hook/cuda/memory/records.c, against a plain
+ * array that holds the same. The source is included, to look at what a search has to go through.
  */
-#include "hook/cuda/records.c"
+#include "hook/cuda/memory/records.c"
 
 #include <errno.h>
 #include <pthread.h>

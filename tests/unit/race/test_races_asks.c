@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "cache/driver/driver.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/hook_events.h"

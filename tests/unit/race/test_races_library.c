@@ -3,7 +3,7 @@
  * The first thread that asks fills in what hook/ knows of a library (hook/loader/library.c).
  * Another thread forks meanwhile, at each instruction of that. The child does not have the first
  * thread and must not wait for it. So the child walks the loader's list itself
- * (hook/loader/loaded.c), whatever the list contains.
+ * (hook/loader/loaded/loaded.c), whatever the list contains.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,8 +16,8 @@
 
 #include "hook/hook.h"
 #include "hook/loader/library.h"
-#include "hook/loader/loaded.h"
-#include "cache/base/process.h"
+#include "hook/loader/loaded/loaded.h"
+#include "cache/base/process/process.h"
 #include "tests/unit/support/stepping.h"
 
 #define TURNS 300

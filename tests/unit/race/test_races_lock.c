@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/syscall.h>
 
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/stepping.h"
 #include "tests/unit/support/syscalls.h"

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/base/process.h"
+#include "cache/base/process/process.h"
 #include "hook/verbs/mr.c"
 #include "tests/unit/support/stepping.h"
 

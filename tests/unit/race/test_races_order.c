@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include <sys/syscall.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/hook_events.h"
 #include "cache/end/invalidate.h"
 #include "cache/pindown.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Races at every single instruction of a hit and of a put; see stepping.h. */
 #define _GNU_SOURCE
-#include "cache/base/lock.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/lock.h"
+#include "cache/base/thread/thread.h"
 #include "cache/hook_events.h"
 #include "cache/hit/index.h"
 #include "cache/end/invalidate.h"

@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "tests/unit/support/fork_test.h"
 #include "tests/unit/support/refuse.h"
 #include "tests/unit/support/sanitizers.h"
@@ -634,7 +634,7 @@ START_TEST(two_to_eight_threads)
 }
 END_TEST
 
-/* Each hit has a fence: cache/base/barrier.h. */
+/* Each hit has a fence: cache/base/thread/barrier.h. */
 START_TEST(four_threads_without_membarrier)
 {
 	if (!refuse_system_call(SYS_membarrier, EPERM)) {

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache/base/barrier.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/barrier.h"
+#include "cache/base/thread/lock.h"
 #include "tests/unit/support/cache_test.h"
-#include "cache/base/stripes.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/stripes.h"
+#include "cache/base/thread/thread.h"
 
 #define AT(i) (BASE + MIB(16) * (i))
 
@@ -290,7 +290,7 @@ START_TEST(a_hit_and_an_unlinking_on_two_processors)
 END_TEST
 
 /*
- * While only one thread has a record, the barrier is left out (cache/base/thread_records.c).
+ * While only one thread has a record, the barrier is left out (cache/base/thread/thread_records.c).
  * Another thread gets its record and hits at once, while the first one unlinks.
  */
 #define NEW_THREADS 1000

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How long a thread waits for another one (cache/base/lock.c). The test plays the kernel's clock
- * and the sleeping, so nothing here takes time.
+ * How long a thread waits for another one (cache/base/thread/lock.c). The test plays the kernel's
+ * clock and the sleeping, so nothing here takes time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "tests/unit/support/cache_test.h"
 #include "tests/unit/support/syscalls.h"
 

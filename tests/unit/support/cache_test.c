@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "tests/unit/support/asleep.h"
 
 uint64_t expected_missed;

@@ -16,7 +16,7 @@
 
 #include "cache/hook_events.h"
 #include "tests/unit/support/fake_driver.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "cache/pindown.h"
 #include "tests/unit/support/suite.h"
 

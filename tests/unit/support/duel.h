@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "tests/unit/support/sanitizers.h"
 
 #if defined(__x86_64__) && PDN_ASYMMETRIC && !UNDER_ASAN

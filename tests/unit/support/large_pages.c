@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-#include "cache/base/address_space.h"
+#include "cache/base/memory/address_space.h"
 #include "tests/unit/support/syscalls.h"
 
 static size_t whole(size_t bytes)

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/base/barrier.h"
+#include "cache/base/thread/barrier.h"
 #include "tests/unit/support/refuse.h"
 
 /* ---- who pays ---- */

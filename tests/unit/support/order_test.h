@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Order: a store and a later load (cache/base/barrier.h) that the processor would execute the other
- * way round. One side's stores become visible late (duel.h). Unless one side pays for the order
- * with a barrier, the two sides don't see each other.
+ * Order: a store and a later load (cache/base/thread/barrier.h) that the processor would execute
+ * the other way round. One side's stores become visible late (duel.h). Unless one side pays for the
+ * order with a barrier, the two sides don't see each other.
  *
  * A race that is never close shows nothing. So every second round is played broken: no side pays,
  * and the round must go wrong, again and again. If it never does, the test is skipped and says so.

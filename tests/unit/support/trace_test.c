@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "cache/trace/journal/rescue.h"
 
 static const char calls[] = "cuMemAlloc_v2\0cuMemFree_v2\0cuMemAllocAsync\0";

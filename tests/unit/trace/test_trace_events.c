@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Events that the writer gets are read back as they were: values, times, order, counters. */
 #define _GNU_SOURCE
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "tests/unit/support/trace_test.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "cache/pindown.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 
 /* ---- what is written ------------------------------------------------------------------------ */
 

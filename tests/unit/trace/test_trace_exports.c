@@ -9,7 +9,7 @@
 #include "cache/hook_events.h"
 #include "cache/dmabuf/foreign_dmabufs.h"
 #include "cache/dmabuf/foreign_table.h"
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "cache/pindown.h"
 #include "tests/unit/support/trace_test.h"
 

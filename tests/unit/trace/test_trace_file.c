@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trace/writer/file.h"
 #include "cache/trace/journal/journal.h"
 

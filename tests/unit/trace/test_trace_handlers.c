@@ -8,7 +8,7 @@
 #include <ucontext.h>
 
 #include "tests/unit/support/stepping.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 
 enum { IN_HANDLER = 2500 }; /* more than a piece holds */
 static volatile uint64_t handled;

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "tools/trace/journal.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trace/writer/file.h" /* the command has one too */
 #include "cache/trace/journal/rescue.h"
 

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/base/lock.h"
+#include "cache/base/thread/lock.h"
 #include "tests/unit/support/suite.h"
 
 #define pdn_module_find	       own_module_find

@@ -12,7 +12,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "cache/base/config.h"
+#include "cache/base/environment/config.h"
 #include "cache/trace/writer/file.h"
 #include "cache/trace/journal/journal.h"
 #include "tools/trace/rank.h"

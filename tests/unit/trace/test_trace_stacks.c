@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "cache/hook_events.h"
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 #include "cache/trace/stack/modules.h"
 #include "cache/trace/stack/stack.h"
 #include "cache/trace/stack/unwind.h"

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cache/base/thread.h"
+#include "cache/base/thread/thread.h"
 
 /* ---- threads -------------------------------------------------------------------------------- */
 

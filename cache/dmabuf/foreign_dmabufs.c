@@ -83,7 +83,8 @@ static uint64_t identity_of(const struct pdn_allocation *allocation)
 	uint64_t past = __atomic_load_n(&pdn_past_count, __ATOMIC_SEQ_CST);
 
 	return pdn_hash(allocation->buffer_id + allocation->memory.base * 0x9e3779b97f4a7c15u +
-			pdn_hash(allocation->others + allocation->memory.end + (past << 32))) |
+			pdn_hash(allocation->mappings_hash + allocation->memory.end +
+				 (past << 32))) |
 	       1;
 }
 
@@ -123,7 +124,7 @@ static struct pdn_export make_export(uint64_t addr, uint64_t size, uint64_t flag
 	if (before && describe(addr, size, &allocation) && identity_of(&allocation) == before) {
 		export.memory = allocation.memory;
 		export.buffer_id = allocation.buffer_id;
-		export.others = allocation.others;
+		export.mappings_hash = allocation.mappings_hash;
 	}
 	return export;
 }
@@ -164,7 +165,7 @@ static bool is_same_memory(const struct pdn_export *a, const struct pdn_export *
 {
 	return a->begin == b->begin && a->length == b->length && a->flags == b->flags &&
 	       a->memory.base == b->memory.base && a->memory.end == b->memory.end &&
-	       a->buffer_id == b->buffer_id && a->others == b->others;
+	       a->buffer_id == b->buffer_id && a->mappings_hash == b->mappings_hash;
 }
 
 static bool is_open(const struct pdn_export *export)
@@ -323,7 +324,7 @@ static bool part_of(const struct pdn_export *export, uint64_t offset, uint64_t l
 		.addr = export->begin + offset,
 		.memory = export->memory,
 		.buffer_id = export->buffer_id,
-		.others = export->others,
+		.mappings_hash = export->mappings_hash,
 		.flags = export->flags,
 		.past = past,
 	};
@@ -335,7 +336,7 @@ bool pdn_export_is_still_there(const struct pdn_exported *part)
 	/* Without an id it is not known which memory it was. */
 	return part->buffer_id &&
 	       pdn_compare_memory(part->memory.base, part->memory.end, part->buffer_id,
-				  part->others) == PDN_TRUE &&
+				  part->mappings_hash) == PDN_TRUE &&
 	       part->past == __atomic_load_n(&pdn_past_count, __ATOMIC_SEQ_CST);
 }
 
@@ -374,8 +375,8 @@ bool pdn_export_find(int fd, uint64_t offset, uint64_t length, struct pdn_export
 
 static bool is_same_part(const struct pdn_exported *a, const struct pdn_exported *b)
 {
-	return a->addr == b->addr && a->buffer_id == b->buffer_id && a->others == b->others &&
-	       a->flags == b->flags;
+	return a->addr == b->addr && a->buffer_id == b->buffer_id &&
+	       a->mappings_hash == b->mappings_hash && a->flags == b->flags;
 }
 
 /* Forks wait until it is closed. It is noted at once, for the child of one that waits no longer. */

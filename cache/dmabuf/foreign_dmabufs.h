@@ -44,11 +44,11 @@ void pdn_exported(uint64_t addr, uint64_t size, uint64_t flags, int fd, uint64_t
 
 /* A part of a dma-buf, as memory. */
 struct pdn_exported {
-	uint64_t addr;		    /* where the part begins */
-	struct pdn_memory memory;   /* the allocation; the part may reach beyond either end */
-	uint64_t buffer_id, others; /* of the allocation: see struct pdn_allocation */
-	uint64_t flags;		    /* of the export */
-	uint32_t past;		    /* pdn_past_ended, when it was found */
+	uint64_t addr;		  /* where the part begins */
+	struct pdn_memory memory; /* the allocation; the part may reach beyond either end */
+	uint64_t buffer_id, mappings_hash; /* of the allocation: see struct pdn_allocation */
+	uint64_t flags;			   /* of the export */
+	uint32_t past;			   /* pdn_past_ended, when it was found */
 };
 
 /*

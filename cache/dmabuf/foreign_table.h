@@ -30,7 +30,7 @@ struct pdn_export {
 	struct pdn_hashed_link link; /* must be first */
 	struct pdn_file file;
 	struct pdn_memory memory; /* the allocation that was exported */
-	uint64_t buffer_id, others;
+	uint64_t buffer_id, mappings_hash;
 	uint64_t begin, length;	   /* the range */
 	uint64_t flags;		   /* of the export: how the memory is mapped for a device */
 	struct pdn_tree_node node; /* in the tree of addresses */

@@ -357,7 +357,7 @@ uint64_t pdn_driver_mapping_end(uint64_t at, int device)
  * its place meanwhile.
  */
 static int extend_over_mappings(uint64_t end, struct pdn_memory *memory, const struct attributes *a,
-				uint64_t *others)
+				uint64_t *mappings_hash)
 {
 	uint64_t ids = NO_IDS;
 
@@ -370,13 +370,13 @@ static int extend_over_mappings(uint64_t end, struct pdn_memory *memory, const s
 		ids = mix_in(ids, id);
 		memory->end = next.end;
 	}
-	*others = finish_mix(ids);
+	*mappings_hash = finish_mix(ids);
 	return PINDOWN_OK;
 }
 
 /* Are these the ids of the mappings in the range? */
 static enum pdn_truth compare_mappings(uint64_t at, uint64_t end, const struct attributes *a,
-				       uint64_t others)
+				       uint64_t mappings_hash)
 {
 	uint64_t ids = NO_IDS;
 
@@ -390,7 +390,7 @@ static enum pdn_truth compare_mappings(uint64_t at, uint64_t end, const struct a
 		ids = mix_in(ids, id);
 		at = mapping.end;
 	}
-	return finish_mix(ids) == others ? PDN_TRUE : PDN_FALSE;
+	return finish_mix(ids) == mappings_hash ? PDN_TRUE : PDN_FALSE;
 }
 
 static int check_kind(const struct attributes *a)
@@ -424,7 +424,7 @@ static inline int attributes_of(uint64_t addr, struct attributes *a, int *error)
 }
 
 /* The first mapping has been found by its id. */
-static enum pdn_truth compare_others(uint64_t base, uint64_t end, uint64_t others)
+static enum pdn_truth compare_all_mappings(uint64_t base, uint64_t end, uint64_t mappings_hash)
 {
 	struct attributes a = {.device = -1};
 	struct pdn_memory first;
@@ -437,10 +437,11 @@ static enum pdn_truth compare_others(uint64_t base, uint64_t end, uint64_t other
 		return error == CUDA_SUCCESS ? PDN_FALSE : truth_of(error);
 	if (allocation_at(base, &first, &a, &error) != PINDOWN_OK)
 		return error == CUDA_SUCCESS ? PDN_FALSE : PDN_UNKNOWN;
-	return compare_mappings(first.end, end, &a, others);
+	return compare_mappings(first.end, end, &a, mappings_hash);
 }
 
-enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id, uint64_t others)
+enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id,
+				  uint64_t mappings_hash)
 {
 	uint64_t id;
 	enum pdn_truth there = truth_of(ask_buffer_id(base, &id));
@@ -449,7 +450,7 @@ enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t first_id
 		return there;
 	if (id != first_id)
 		return PDN_FALSE;
-	return others ? compare_others(base, end, others) : PDN_TRUE;
+	return mappings_hash ? compare_all_mappings(base, end, mappings_hash) : PDN_TRUE;
 }
 
 /*
@@ -488,10 +489,10 @@ static inline int describe_once(uint64_t addr, uint64_t length, uint64_t id,
 	if (result != PINDOWN_OK)
 		return result;
 	out->mapped = !a.pool && !a.context && is_mapped(&out->memory, id);
-	out->others = 0;
+	out->mappings_hash = 0;
 	if (addr + length > out->memory.end)
 		result = out->mapped ? extend_over_mappings(addr + length, &out->memory, &a,
-							    &out->others)
+							    &out->mappings_hash)
 				     : PINDOWN_ERR_RANGE;
 	if (result != PINDOWN_OK)
 		return result;

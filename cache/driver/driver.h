@@ -27,8 +27,9 @@ struct pdn_allocation {
 		memory;	   /* memory.context: NULL unless the context's end ends the memory */
 	uint64_t pin_base; /* where a pin of it has to begin */
 	uint64_t buffer_id;
-	uint64_t others; /* one number for the ids of the mappings after the first; 0: none */
-	void *current;	 /* a context that can be made current for calls about it; may be NULL */
+	uint64_t
+		mappings_hash; /* one number for the ids of the mappings after the first; 0: none */
+	void *current; /* a context that can be made current for calls about it; may be NULL */
 	void *pool;
 	bool mapped; /* made with cuMemMap */
 	/*
@@ -60,7 +61,8 @@ int pdn_driver_describe_run(uint64_t addr, uint64_t length, uint64_t size,
  * memory. Costs one driver call or, for adjacent mappings, two for each.
  */
 enum pdn_truth { PDN_FALSE, PDN_TRUE, PDN_UNKNOWN };
-enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id, uint64_t others);
+enum pdn_truth pdn_driver_compare(uint64_t base, uint64_t end, uint64_t buffer_id,
+				  uint64_t mappings_hash);
 
 /*
  * For the thread that is about to free it: the memory that holds this address. false: the driver

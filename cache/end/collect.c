@@ -11,25 +11,25 @@
 #include "cache/trust/trust.h"
 
 /* It is no longer live, but still in the index, in its queue and in the accounts. */
-static void begin_end(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
+static void begin_end(struct pdn_ending *ending, uint32_t number, enum pindown_reason reason)
 {
 	struct pindown_region *region = &pdn_regions[number];
 
-	pdn_victims_append(victims, number);
+	pdn_ending_append(ending, number);
 	region->reason = (uint8_t)reason;
 	pdn_region_set_state(number, PDN_DYING);
-	pdn_objects_unlink(number, reason, victims->scope);
+	pdn_objects_unlink(number, reason, ending->scope);
 	PDN_POINT(END_DYING, region->base);
 }
 
-void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason)
+void pdn_ending_add(struct pdn_ending *ending, uint32_t number, enum pindown_reason reason)
 {
 	struct pindown_region *region = &pdn_regions[number];
-	bool missed = victims->missed && !pdn_region_is_volatile(region);
+	bool missed = ending->missed && !pdn_region_is_volatile(region);
 
-	begin_end(victims, number, reason);
+	begin_end(ending, number, reason);
 	pdn_region_set_flags(region, region->flags | (missed ? PDN_REGION_MISSED : 0) |
-					     (victims->are_replaced ? PDN_REGION_REPLACED : 0));
+					     (ending->are_replaced ? PDN_REGION_REPLACED : 0));
 	pdn_index_remove(number, region->base, region->end);
 	pdn_queues_remove(number);
 	pdn_occupied_add(-1u);
@@ -41,16 +41,16 @@ void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_
 
 /* ---- by scope -------------------------------------------------------------------------------- */
 
-static void collect_range(uint64_t begin, uint64_t end, struct pdn_victims *victims,
+static void collect_range(uint64_t begin, uint64_t end, struct pdn_ending *ending,
 			  enum pindown_reason reason)
 {
 	uint32_t number;
 
 	while ((number = pdn_index_next(&begin, end)) != 0)
-		pdn_victims_add(victims, number, reason);
+		pdn_ending_add(ending, number, reason);
 }
 
-static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *victims,
+static void collect_matching(const struct pdn_scope *scope, struct pdn_ending *ending,
 			     enum pindown_reason reason)
 {
 	for (uint32_t number = pdn_queues_first(), next; number; number = next) {
@@ -58,15 +58,15 @@ static void collect_matching(const struct pdn_scope *scope, struct pdn_victims *
 
 		next = pdn_queues_next(number);
 		if (pdn_scope_covers(scope, &memory))
-			pdn_victims_add(victims, number, reason);
+			pdn_ending_add(ending, number, reason);
 	}
 }
 
-void pdn_collect(const struct pdn_scope *scope, struct pdn_victims *victims,
+void pdn_collect(const struct pdn_scope *scope, struct pdn_ending *ending,
 		 enum pindown_reason reason)
 {
 	if (scope->kind != PDN_GUARD_RANGE)
-		collect_matching(scope, victims, reason);
+		collect_matching(scope, ending, reason);
 	else
-		collect_range(scope->begin, scope->end, victims, reason);
+		collect_range(scope->begin, scope->end, ending, reason);
 }

@@ -9,10 +9,10 @@
 #include "cache/end/work.h"
 #include "cache/pindown.h"
 
-void pdn_victims_add(struct pdn_victims *victims, uint32_t number, enum pindown_reason reason);
+void pdn_ending_add(struct pdn_ending *ending, uint32_t number, enum pindown_reason reason);
 
 /* All live regions that the scope covers. */
-void pdn_collect(const struct pdn_scope *scope, struct pdn_victims *victims,
+void pdn_collect(const struct pdn_scope *scope, struct pdn_ending *ending,
 		 enum pindown_reason reason);
 
 #endif

@@ -41,45 +41,45 @@ static void tell(const struct pindown_region *region, bool in_use)
  * Notify everyone who built something on the region or asked to hear of its end. They may call
  * back.
  */
-static void tell_all(uint32_t number, const struct pdn_victims *victims, bool in_use)
+static void tell_all(uint32_t number, const struct pdn_ending *ending, bool in_use)
 {
 	if (pdn_region_flags(&pdn_regions[number]) & PDN_REGION_MISSED)
-		pdn_tell_of_miss(&pdn_regions[number], victims->missed);
+		pdn_tell_of_miss(&pdn_regions[number], ending->missed);
 	if (!pdn_process_is_off())
 		tell(&pdn_regions[number], in_use);
 	if (pdn_first_object(number) && !pdn_process_is_off())
-		pdn_objects_end(number, victims->scope);
+		pdn_objects_end(number, ending->scope);
 }
 
 /*
  * Tell everyone, and unpin the region, or let go of it if it is in use. Somebody may fork
  * meanwhile: in the child the region is the parent's.
  */
-static void end(struct pdn_victims *victims, uint32_t number)
+static void end(struct pdn_ending *ending, uint32_t number)
 {
 	bool in_use = __atomic_load_n(&pdn_briefs[number].state, __ATOMIC_RELAXED) == PDN_KEPT;
 
 	PDN_POINT(END_TELLING, pdn_region_base_now(number));
-	tell_all(number, victims, in_use);
+	tell_all(number, ending, in_use);
 	if (pdn_process_is_off())
 		return;
 	if (in_use)
-		pdn_let_go(victims);
+		pdn_let_go(ending);
 	else
-		pdn_unpin_idle(victims);
+		pdn_unpin_idle(ending);
 }
 
-int pdn_victims_dispatch(struct pdn_victims *victims)
+int pdn_ending_dispatch(struct pdn_ending *ending)
 {
 	PDN_UNCANCELLED;
 	int count = 0;
 
-	if (victims->first)
+	if (ending->first)
 		pdn_barrier_report();
-	for (uint32_t number = victims->first, next; number; number = next, count++) {
-		next = pdn_regions[number].victim;
-		end(victims, number);
+	for (uint32_t number = ending->first, next; number; number = next, count++) {
+		next = pdn_regions[number].next;
+		end(ending, number);
 	}
-	victims->first = 0;
+	ending->first = 0;
 	return count;
 }

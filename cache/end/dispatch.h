@@ -9,6 +9,6 @@
  * Lock not held. Notify the subscribers, unpin the idle regions, let go of the others. Returns how
  * many regions there were.
  */
-int pdn_victims_dispatch(struct pdn_victims *victims);
+int pdn_ending_dispatch(struct pdn_ending *ending);
 
 #endif

@@ -36,10 +36,10 @@ static inline void pdn_let_hits_pass(uint32_t first)
  * Find out which of a list are in use: they are kept for their holders. The idle ones are this
  * thread's to unpin.
  */
-void pdn_victims_split_idle_and_held(struct pdn_victims *victims);
+void pdn_ending_split_idle_and_held(struct pdn_ending *ending);
 
-/* Of a list of live regions (linked through ->victim), unlink those that nobody holds. */
-void pdn_victims_add_idle(struct pdn_victims *victims, uint32_t candidates,
-			  enum pindown_reason reason);
+/* Of a list of live regions (linked through ->next), unlink those that nobody holds. */
+void pdn_ending_add_idle(struct pdn_ending *ending, uint32_t candidates,
+			 enum pindown_reason reason);
 
 #endif

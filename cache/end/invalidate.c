@@ -38,7 +38,7 @@ static void wait_for_others(const struct pdn_scope *scope)
 		in_time = true;
 		pdn_lock();
 		while (in_time && (other = pdn_work_under(scope)) != 0)
-			in_time = pdn_wait_busy(deadline);
+			in_time = pdn_wait_for_work(deadline);
 		pdn_unlock();
 	} while (!in_time && pdn_free_waits_on(other, "pin or unpin"));
 }
@@ -46,21 +46,21 @@ static void wait_for_others(const struct pdn_scope *scope)
 int pdn_end_scope(const struct pdn_scope *scope, enum pindown_reason reason)
 {
 	PDN_UNCANCELLED;
-	struct pdn_victims victims = {.scope = scope};
+	struct pdn_ending ending = {.scope = scope};
 	bool wait, may_be_replaced;
 	int count;
 
 	pdn_lock();
 	may_be_replaced =
 		reason != PINDOWN_REASON_FLUSHED && (pdn_first_awaiting() || pdn_endings_any());
-	pdn_collect(scope, &victims, reason);
-	pdn_victims_split_idle_and_held(&victims);
+	pdn_collect(scope, &ending, reason);
+	pdn_ending_split_idle_and_held(&ending);
 	pdn_flights_mark_lost(scope);
 	wait = pdn_work_under(scope);
 	if (wait)
 		pdn_wake_waiters(); /* a pin may wait for room: make_some_room() */
 	pdn_unlock();
-	count = pdn_victims_dispatch(&victims);
+	count = pdn_ending_dispatch(&ending);
 	if (wait)
 		wait_for_others(scope);
 	/* After that wait: another thread may just have replaced some. */

@@ -2,8 +2,8 @@
 /*
  * Ending regions: unlinked at once, unpinned when nobody holds them. The steps, in order:
  *	pdn_collect()	collect.h; lock held: unlink each region; no lookup finds it any more
- *	pdn_victims_split_idle_and_held()	in_use.h; lock held: which of them are in use?
- *	pdn_victims_dispatch()	dispatch.h; lock not held: notify subscribers, unpin the idle ones
+ *	pdn_ending_split_idle_and_held()	in_use.h; lock held: which of them are in use?
+ *	pdn_ending_dispatch()	dispatch.h; lock not held: notify subscribers, unpin the idle ones
  *
  * Each file calls those below it: invalidate.c and replaced.c; dispatch.c and in_use.c; collect.c,
  * which unlinks, and kept.c, which unpins; work.c, which knows what is under way.

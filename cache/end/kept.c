@@ -35,9 +35,9 @@ static void unpin_backed(struct pindown_region *region)
  * The first region of the list is DYING: unpin it, without the lock, shielded from cancellation. To
  * others it is dying until its record is free. Most often its backend has something of it.
  */
-static void unpin(struct pdn_victims *victims, bool was_kept)
+static void unpin(struct pdn_ending *ending, bool was_kept)
 {
-	uint32_t number = victims->first;
+	uint32_t number = ending->first;
 	struct pindown_region *region = &pdn_regions[number];
 	uint64_t begin = pdn_tracing(PDN_EV_UNPIN) ? pdn_ticks() : 0;
 
@@ -51,15 +51,15 @@ static void unpin(struct pdn_victims *victims, bool was_kept)
 	pdn_lock();
 	if (!pdn_process_is_off()) {
 		pdn_account_unpin(region, was_kept);
-		pdn_victims_leave(victims);
+		pdn_ending_leave(ending);
 		pdn_region_free(number);
 	}
 	pdn_unlock();
 }
 
-void pdn_unpin_idle(struct pdn_victims *victims)
+void pdn_unpin_idle(struct pdn_ending *ending)
 {
-	unpin(victims, false);
+	unpin(ending, false);
 }
 
 /* ---- awaiting the end of their memory ------------------------------------------------------- */
@@ -127,32 +127,32 @@ void pdn_keep(uint32_t number)
 	pdn_region_set_state(number, PDN_KEPT);
 }
 
-void pdn_take_over(struct pdn_victims *victims, uint32_t number)
+void pdn_take_over(struct pdn_ending *ending, uint32_t number)
 {
-	pdn_victims_append(victims, number);
+	pdn_ending_append(ending, number);
 	pdn_stop_awaiting(number);
 }
 
 /* At once, and not only just before the unpin: its last holder may now free the memory. */
-void pdn_region_take_kept(struct pdn_victims *victims, uint32_t number)
+void pdn_region_take_kept(struct pdn_ending *ending, uint32_t number)
 {
 	if (!is_kept_for_nobody(number))
 		return;
-	pdn_take_over(victims, number);
+	pdn_take_over(ending, number);
 	pdn_region_set_state(number, PDN_DYING);
 }
 
-void pdn_unpin_kept(struct pdn_victims *victims)
+void pdn_unpin_kept(struct pdn_ending *ending)
 {
 	PDN_UNCANCELLED;
 
-	while (victims->first && !pdn_process_is_off())
-		unpin(victims, true);
+	while (ending->first && !pdn_process_is_off())
+		unpin(ending, true);
 }
 
-void pdn_let_go(struct pdn_victims *victims)
+void pdn_let_go(struct pdn_ending *ending)
 {
-	uint32_t number = victims->first;
+	uint32_t number = ending->first;
 	bool last;
 
 	PDN_POINT(END_LETTING_GO, pdn_region_base_now(number));
@@ -169,11 +169,11 @@ void pdn_let_go(struct pdn_victims *victims)
 		pdn_region_set_state(number, PDN_DYING); /* this thread's still */
 		pdn_stop_awaiting(number);
 	} else {
-		pdn_victims_leave(victims);
+		pdn_ending_leave(ending);
 		if (pdn_objects_await_reuse(number))
 			pdn_await_reuse(number);
 	}
 	pdn_unlock();
 	if (last)
-		unpin(victims, true);
+		unpin(ending, true);
 }

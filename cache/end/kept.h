@@ -15,7 +15,7 @@
  * Lock not held, and shielded from cancellation. Unpin the first region of a list, which is DYING;
  * then its record is free again.
  */
-void pdn_unpin_idle(struct pdn_victims *victims);
+void pdn_unpin_idle(struct pdn_ending *ending);
 
 /*
  * Lock held. An ending region is still in use: it is kept. A hold of our own keeps it from going
@@ -28,19 +28,19 @@ void pdn_keep(uint32_t number);
  * Lock not held. Everyone has been notified about the first region of a list: drop pdn_keep()'s
  * hold. If it was the last one, unpin the region.
  */
-void pdn_let_go(struct pdn_victims *victims);
+void pdn_let_go(struct pdn_ending *ending);
 
 /* Lock held. A kept region is in this list from here on: a free of its memory waits. */
-void pdn_take_over(struct pdn_victims *victims, uint32_t number);
+void pdn_take_over(struct pdn_ending *ending, uint32_t number);
 
 /*
  * Lock held. If a kept region is no longer in use, neither held itself nor by its objects, it
  * becomes DYING, and is the caller's to unpin: a free of its memory waits for that.
  */
-void pdn_region_take_kept(struct pdn_victims *victims, uint32_t number);
+void pdn_region_take_kept(struct pdn_ending *ending, uint32_t number);
 
 /* Lock not held. Unpin what pdn_region_take_kept() has given to the caller, if anything. */
-void pdn_unpin_kept(struct pdn_victims *victims);
+void pdn_unpin_kept(struct pdn_ending *ending);
 
 /*
  * Kept regions whose memory was freed in stream order, and on which objects are held that are to be

@@ -19,13 +19,13 @@ static bool was_replaced(uint32_t number, const struct pdn_scope *scope)
  * Lock held. Those that have waited for it, from now on this thread's. As after pdn_keep(): their
  * holders' last put leaves them to pdn_let_go(), and a free waits.
  */
-static void take_awaiting(struct pdn_victims *victims, const struct pdn_scope *scope)
+static void take_awaiting(struct pdn_ending *ending, const struct pdn_scope *scope)
 {
 	for (uint32_t number = pdn_first_awaiting(), next; number; number = next) {
 		next = pdn_regions[number].newer;
 		if (!was_replaced(number, scope))
 			continue;
-		pdn_take_over(victims, number);
+		pdn_take_over(ending, number);
 		pdn_hold(pdn_self_or_anonymous(), number);
 	}
 }
@@ -52,17 +52,17 @@ static void end_objects_on(uint32_t number, const struct pdn_scope *scope,
  */
 void pdn_end_replaced(const struct pdn_scope *scope, enum pindown_reason reason)
 {
-	struct pdn_victims victims = {.scope = scope};
+	struct pdn_ending ending = {.scope = scope};
 	uint32_t number;
 
 	pdn_lock();
-	take_awaiting(&victims, scope);
+	take_awaiting(&ending, scope);
 	pdn_unlock();
-	while (victims.first && !pdn_process_is_off()) {
+	while (ending.first && !pdn_process_is_off()) {
 		pdn_lock();
-		end_objects_on(victims.first, scope, reason);
+		end_objects_on(ending.first, scope, reason);
 		if (!pdn_process_is_off())
-			pdn_let_go(&victims);
+			pdn_let_go(&ending);
 	}
 	do {
 		pdn_lock();

@@ -66,9 +66,9 @@ static struct pdn_flight *flight_of(struct pdn_work *work)
 	return work->kind == PDN_FLIES ? (struct pdn_flight *)work : NULL;
 }
 
-static struct pdn_victims *ending_of(struct pdn_work *work)
+static struct pdn_ending *ending_of(struct pdn_work *work)
 {
-	return work->kind == PDN_ENDS ? (struct pdn_victims *)work : NULL;
+	return work->kind == PDN_ENDS ? (struct pdn_ending *)work : NULL;
 }
 
 static struct pdn_memory reach_of(const struct pdn_flight *flight)
@@ -87,9 +87,9 @@ static bool covers_reach_of(const struct pdn_scope *scope, const struct pdn_flig
 	return pdn_scope_covers(scope, &reach);
 }
 
-static bool ends_some(const struct pdn_victims *ending, const struct pdn_scope *scope)
+static bool ends_some(const struct pdn_ending *ending, const struct pdn_scope *scope)
 {
-	for (uint32_t n = ending->first; n; n = pdn_regions[n].victim)
+	for (uint32_t n = ending->first; n; n = pdn_regions[n].next)
 		if (pdn_region_is_under(n, scope))
 			return true;
 	return false;
@@ -98,7 +98,7 @@ static bool ends_some(const struct pdn_victims *ending, const struct pdn_scope *
 static bool touches(struct pdn_work *work, const struct pdn_scope *scope)
 {
 	if (work->kind == PDN_ENDS)
-		return ends_some((struct pdn_victims *)work, scope);
+		return ends_some((struct pdn_ending *)work, scope);
 	return scope->kind > PDN_GUARD_RANGE || covers_reach_of(scope, (struct pdn_flight *)work);
 }
 
@@ -208,14 +208,15 @@ bool pdn_flight_wait(const struct pdn_flight *flight)
 	return in_time;
 }
 
-enum pdn_truth pdn_compare_memory(uint64_t begin, uint64_t end, uint64_t buffer_id, uint64_t others)
+enum pdn_truth pdn_compare_memory(uint64_t begin, uint64_t end, uint64_t buffer_id,
+				  uint64_t mappings_hash)
 {
 	enum pdn_truth answer = PDN_UNKNOWN;
 	struct pdn_flight flight;
 	int saved = errno;
 
 	if (!(pdn_flight_begin(&flight, begin, end) & PDN_GUARDED))
-		answer = pdn_driver_compare(begin, end, buffer_id, others);
+		answer = pdn_driver_compare(begin, end, buffer_id, mappings_hash);
 	pdn_flight_end_unlocked(&flight);
 	errno = saved;
 	return answer;
@@ -295,23 +296,23 @@ bool pdn_flights_of_others_reserve(void)
 
 /* ---- endings ------------------------------------------------------------------------------ */
 
-void pdn_victims_append(struct pdn_victims *victims, uint32_t number)
+void pdn_ending_append(struct pdn_ending *ending, uint32_t number)
 {
-	pdn_regions[number].victim = 0;
-	if (victims->first) {
-		pdn_regions[victims->last].victim = number;
+	pdn_regions[number].next = 0;
+	if (ending->first) {
+		pdn_regions[ending->last].next = number;
 	} else {
-		victims->first = number;
-		add(&victims->work, PDN_ENDS);
+		ending->first = number;
+		add(&ending->work, PDN_ENDS);
 	}
-	victims->last = number;
+	ending->last = number;
 }
 
-void pdn_victims_leave(struct pdn_victims *victims)
+void pdn_ending_leave(struct pdn_ending *ending)
 {
-	victims->first = pdn_regions[victims->first].victim;
-	if (!victims->first)
-		end(&victims->work);
+	ending->first = pdn_regions[ending->first].next;
+	if (!ending->first)
+		end(&ending->work);
 	pdn_wake_waiters();
 }
 
@@ -342,7 +343,7 @@ uint32_t pdn_find_own_ending(bool (*is_it)(uint32_t number, const struct pdn_sco
 		uint32_t n = w->tid == me && ending_of(w) ? ending_of(w)->first : 0;
 
 		while (n && !is_it(n, scope))
-			n = pdn_regions[n].victim;
+			n = pdn_regions[n].next;
 		if (n)
 			return n;
 	}
@@ -354,8 +355,9 @@ struct pdn_memory pdn_memory_of(const struct pindown_region *region)
 	void *context = pdn_region_context(region);
 	bool whole = context && pdn_region_flags(region) & PDN_REGION_WINDOW;
 
-	return (struct pdn_memory){.base = whole ? pdn_rest_of(region)->whole_base : region->base,
-				   .end = whole ? pdn_rest_of(region)->whole_end : region->end,
+	return (struct pdn_memory){.base = whole ? pdn_kind_data_of(region)->whole_base
+						 : region->base,
+				   .end = whole ? pdn_kind_data_of(region)->whole_end : region->end,
 				   .context = context,
 				   .device = region->device};
 }

@@ -119,7 +119,7 @@ bool pdn_flight_wait(const struct pdn_flight *flight);
  * Keeps errno.
  */
 enum pdn_truth pdn_compare_memory(uint64_t begin, uint64_t end, uint64_t buffer_id,
-				  uint64_t others);
+				  uint64_t mappings_hash);
 
 /* Lock held. It wakes the threads that wait. */
 void pdn_flight_end(struct pdn_flight *flight);
@@ -146,11 +146,11 @@ bool pdn_flights_of_others_reserve(void);
 
 /*
  * Regions that one thread ends, from the moment when they are live no longer until they are
- * unpinned or left to their holders; linked through ->victim, in the order in which they were
+ * unpinned or left to their holders; linked through ->next, in the order in which they were
  * added. It is in the list from the first region on, and until the last has left it; they leave it
  * in order.
  */
-struct pdn_victims {
+struct pdn_ending {
 	struct pdn_work work; /* must be first */
 	uint32_t first, last;
 	/*
@@ -163,10 +163,10 @@ struct pdn_victims {
 };
 
 /* Lock held. Before the region leaves the index: see nothing_at_all() in hook_events.c. */
-void pdn_victims_append(struct pdn_victims *victims, uint32_t number);
+void pdn_ending_append(struct pdn_ending *ending, uint32_t number);
 
 /* Lock held. The first of them is no longer ending. */
-void pdn_victims_leave(struct pdn_victims *victims);
+void pdn_ending_leave(struct pdn_ending *ending);
 
 /* Lock held. Does any thread end regions? Another one? */
 bool pdn_endings_any(void);

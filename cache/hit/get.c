@@ -82,19 +82,19 @@ hold_if(struct pdn_thread *self, bool quick, uint32_t number, const struct pdn_b
 
 void pdn_drop_stale(struct pindown_region *region)
 {
-	struct pdn_victims victims = {.missed = pdn_region_stands(region)
-							? "a hit found it gone"
-							: "a hit found it revoked by the kernel"};
+	struct pdn_ending ending = {.missed = pdn_region_stands(region)
+						      ? "a hit found it gone"
+						      : "a hit found it revoked by the kernel"};
 	uint32_t number = pdn_region_number(region);
 	uint64_t id = region->buffer_id;
 
 	pindown_put(region);
 	pdn_lock();
 	if (pdn_state_is_live(pdn_state_of(pdn_region_number(region))) && region->buffer_id == id)
-		pdn_victims_add(&victims, number, PINDOWN_REASON_STALE);
-	pdn_victims_split_idle_and_held(&victims);
+		pdn_ending_add(&ending, number, PINDOWN_REASON_STALE);
+	pdn_ending_split_idle_and_held(&ending);
 	pdn_unlock();
-	pdn_victims_dispatch(&victims);
+	pdn_ending_dispatch(&ending);
 }
 
 /*
@@ -283,7 +283,7 @@ PDN_EXPORT int pindown_get(uint64_t addr, size_t length, unsigned flags,
 static void __attribute__((noinline)) put_slow(uint32_t number)
 {
 	PDN_UNCANCELLED;
-	struct pdn_victims last = {0};
+	struct pdn_ending last = {0};
 
 	PDN_POINT(PUT_SLOW, pdn_region_base_now(number));
 	pdn_lock();
@@ -332,7 +332,7 @@ static inline __attribute__((always_inline)) void put_quickly(struct pindown_reg
 		return;
 	}
 	/*
-	 * The hold goes down before the state is read: see pdn_victims_split_idle_and_held() for
+	 * The hold goes down before the state is read: see pdn_ending_split_idle_and_held() for
 	 * the other side.
 	 */
 	pdn_hold_own(self->holds, number, -1u);

@@ -143,7 +143,7 @@ static bool may_be_used(uint32_t number)
 }
 
 /* Under the lock, which every other put in this process takes, too. */
-static void put(struct pdn_victims *last, uint32_t number)
+static void put(struct pdn_ending *last, uint32_t number)
 {
 	pdn_unhold(pdn_self_or_anonymous(), number);
 	pdn_region_take_kept(last, number);
@@ -154,7 +154,7 @@ void pdn_misuse_put(struct pindown_region *region)
 	PDN_UNCANCELLED;
 	uint32_t number = region_number(region);
 	bool held = false, known;
-	struct pdn_victims last = {0};
+	struct pdn_ending last = {0};
 	struct stack stack;
 	struct past before;
 

@@ -12,7 +12,7 @@
 
 _Static_assert(sizeof(struct pindown_region) == 64, "a cache line");
 _Static_assert(sizeof(struct pdn_backing) == 16, "four in a cache line");
-_Static_assert(sizeof(union pdn_rest) == 16, "four in a cache line");
+_Static_assert(sizeof(union pdn_kind_data) == 16, "four in a cache line");
 _Static_assert(PDN_MAX_DEVICES <= INT16_MAX, "their numbers fit");
 _Static_assert(sizeof(struct pdn_brief) == 8, "eight in a cache line");
 _Static_assert(PDN_STRIPES_AT_FIRST + 3 <= PDN_TABLE_MAX_COLUMNS, "hold counts and lists");
@@ -20,7 +20,7 @@ _Static_assert(PDN_STRIPES_AT_FIRST + 3 <= PDN_TABLE_MAX_COLUMNS, "hold counts a
 struct pindown_region *pdn_regions;
 struct pdn_brief *pdn_briefs;
 struct pdn_backing *pdn_backings;
-union pdn_rest *pdn_rests;
+union pdn_kind_data *pdn_kind_data;
 uint32_t *pdn_holds[PDN_STRIPES], *pdn_object_holds[PDN_STRIPES];
 uint32_t *pdn_objects_of, *pdn_object_trees;
 uint32_t pdn_region_limit, pdn_put_limit;
@@ -41,13 +41,14 @@ static struct pdn_table table = {
 	.unused = ~COLUMNS_AT_FIRST,
 	.unwanted = ~COLUMNS_AT_FIRST,
 };
-static struct pdn_table briefs, backings, rests;
+static struct pdn_table briefs, backings, kind_data;
 struct pdn_table pdn_object_table;
 /*
  * Their numbers are those of regions, but for the last one. There are as many object records as
  * regions. If that is too few, objects/attach.c evicts for more.
  */
-static struct pdn_table *const tables[] = {&table, &briefs, &backings, &rests, &pdn_object_table};
+static struct pdn_table *const tables[] = {&table, &briefs, &backings, &kind_data,
+					   &pdn_object_table};
 #define TABLES	   (sizeof(tables) / sizeof(tables[0]))
 #define OF_REGIONS (TABLES - 1)
 
@@ -58,8 +59,8 @@ static void __attribute__((noinline, cold)) size_tables(void)
 	briefs.is_for_hits = true;
 	/* Not all regions have something in these two. */
 	backings.record_bytes = sizeof(struct pdn_backing);
-	rests.record_bytes = sizeof(union pdn_rest);
-	backings.is_sparse = rests.is_sparse = true;
+	kind_data.record_bytes = sizeof(union pdn_kind_data);
+	backings.is_sparse = kind_data.is_sparse = true;
 	pdn_object_table.record_bytes = PDN_OBJECT_BYTES;
 	pdn_object_table.columns = PDN_STRIPES_AT_FIRST + 3;
 }
@@ -76,7 +77,7 @@ static void __attribute__((noinline, cold)) publish_table(void)
 	pdn_regions = (struct pindown_region *)(void *)table.records;
 	pdn_briefs = (struct pdn_brief *)(void *)briefs.records;
 	pdn_backings = (struct pdn_backing *)(void *)backings.records;
-	pdn_rests = (union pdn_rest *)(void *)rests.records;
+	pdn_kind_data = (union pdn_kind_data *)(void *)kind_data.records;
 	/*
 	 * In a child all briefs are PDN_FREE, so that hits find none: see base/process/process.h.
 	 * The hold counts, which mean nothing there, are 0. So a fork copies no page tables of
@@ -290,7 +291,7 @@ void pdn_region_add_to_pin(const struct pindown_region *region, struct pdn_pin *
 
 uint64_t __attribute__((noinline, cold)) pdn_region_piece_base(const struct pindown_region *region)
 {
-	return pdn_rest_of(region)->pin_base;
+	return pdn_kind_data_of(region)->pin_base;
 }
 
 struct pdn_pin __attribute__((noinline)) pdn_region_pin(const struct pindown_region *region)
@@ -336,24 +337,25 @@ void pdn_region_drop_dmabuf(struct pindown_region *region)
 
 static unsigned flags_of(const struct pdn_allocation *what, const struct pdn_pin *pin)
 {
-	return (what->others ? PDN_REGION_SPANS : 0) | (what->is_window ? PDN_REGION_WINDOW : 0) |
-	       (what->pool ? PDN_REGION_POOL : 0) | (pin->fell_back ? PDN_REGION_FELL_BACK : 0) |
-	       (pin->pcie ? PDN_REGION_PCIE : 0) |
+	return (what->mappings_hash ? PDN_REGION_SPANS : 0) |
+	       (what->is_window ? PDN_REGION_WINDOW : 0) | (what->pool ? PDN_REGION_POOL : 0) |
+	       (pin->fell_back ? PDN_REGION_FELL_BACK : 0) | (pin->pcie ? PDN_REGION_PCIE : 0) |
 	       (pin->fd >= 0 || pin->handle ? PDN_REGION_BACKED : 0) |
 	       (pin->base != (what->memory.base & -(uint64_t)PINDOWN_PAGE_SIZE) ? PDN_REGION_PIECE
 										: 0);
 }
 
 /* Stores what the record has no room for. A window or a mapping never has the flag PIECE. */
-static void fill_rest(union pdn_rest *rest, const struct pdn_allocation *what, unsigned flags)
+static void fill_kind_data(union pdn_kind_data *data, const struct pdn_allocation *what,
+			   unsigned flags)
 {
 	if (flags & PDN_REGION_SPANS) {
-		rest->others = what->others;
+		data->mappings_hash = what->mappings_hash;
 	} else if (flags & PDN_REGION_WINDOW && what->memory.context) {
-		rest->whole_base = what->whole_base;
-		rest->whole_end = what->whole_end;
+		data->whole_base = what->whole_base;
+		data->whole_end = what->whole_end;
 	} else if (flags & PDN_REGION_PIECE) {
-		rest->pin_base = what->pin_base;
+		data->pin_base = what->pin_base;
 	}
 }
 
@@ -369,7 +371,7 @@ void pdn_region_fill(struct pindown_region *region, const struct pdn_allocation 
 	region->reason = 0;
 	if (flags & PDN_REGION_BACKED)
 		pdn_backings[number] = backing_of(pin);
-	fill_rest(&pdn_rests[number], what, flags);
+	fill_kind_data(&pdn_kind_data[number], what, flags);
 	__atomic_store_n(&region->word, pin->word, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->word_value, pin->word_value, __ATOMIC_RELAXED);
 	__atomic_store_n(&region->base, what->memory.base, __ATOMIC_RELAXED);
@@ -405,8 +407,8 @@ uint32_t pdn_region_alloc(void)
 	if (__builtin_expect(__atomic_load_n(&pdn_stripe_orphans, __ATOMIC_RELAXED) != 0, 0))
 		share_orphans();
 	if (number) {
-		free_list = pdn_regions[number].victim;
-		pdn_regions[number].victim = 0;
+		free_list = pdn_regions[number].next;
+		pdn_regions[number].next = 0;
 		return number;
 	}
 	if (!table.capacity && !reserve_tables())
@@ -435,7 +437,7 @@ void pdn_region_free(uint32_t number)
 		number = pdn_misuse_delay_reuse(&resting, number);
 	if (!number)
 		return;
-	pdn_regions[number].victim = free_list;
+	pdn_regions[number].next = free_list;
 	free_list = number;
 }
 
@@ -497,7 +499,7 @@ void pdn_region_trim(void)
 	pdn_table_clear(&table);
 	pdn_table_clear(&briefs);
 	pdn_table_clear(&backings);
-	pdn_table_clear(&rests);
+	pdn_table_clear(&kind_data);
 	free_list = 0;
 	resting = (struct pdn_resting){.next = 0};
 }

@@ -83,7 +83,7 @@ struct pindown_region {
 	uint8_t reason;	       /* enum pindown_reason, once it is no longer live */
 	uint8_t queue;	       /* of live regions: see evict.c, and PDN_QUEUE_SETTLED */
 	int16_t device;
-	uint32_t victim; /* the next one in a list of regions being ended, or of free records */
+	uint32_t next; /* the next one in a list of regions being ended, or of free records */
 	uint64_t buffer_id;
 	void *owner; /* the pool, with POOL; or the context whose end ends it, or NULL */
 } __attribute__((aligned(64)));
@@ -99,9 +99,9 @@ struct pdn_backing {
  * Few regions need this: those with SPANS, PIECE, or WINDOW and a context. No region has two of
  * these at once that need it.
  */
-union pdn_rest {
-	uint64_t others;   /* SPANS: see struct pdn_allocation */
-	uint64_t pin_base; /* PIECE */
+union pdn_kind_data {
+	uint64_t mappings_hash; /* SPANS: see struct pdn_allocation */
+	uint64_t pin_base;	/* PIECE */
 	struct {
 		uint64_t whole_base, whole_end; /* WINDOW and a context: of the allocation */
 	};
@@ -112,7 +112,7 @@ union pdn_rest {
 extern PDN_HIDDEN struct pindown_region *pdn_regions; /* [0] is never used: 0 means none */
 extern PDN_HIDDEN struct pdn_brief *pdn_briefs;
 extern PDN_HIDDEN struct pdn_backing *pdn_backings;
-extern PDN_HIDDEN union pdn_rest *pdn_rests;
+extern PDN_HIDDEN union pdn_kind_data *pdn_kind_data;
 
 static inline uint32_t pdn_region_number(const struct pindown_region *region)
 {
@@ -173,14 +173,15 @@ static inline bool pdn_region_is_volatile(const struct pindown_region *region)
 	return pdn_region_flags(region) & PDN_REGION_VOLATILE;
 }
 
-static inline union pdn_rest *pdn_rest_of(const struct pindown_region *region)
+static inline union pdn_kind_data *pdn_kind_data_of(const struct pindown_region *region)
 {
-	return &pdn_rests[pdn_region_number(region)];
+	return &pdn_kind_data[pdn_region_number(region)];
 }
 
-static inline uint64_t pdn_region_others(const struct pindown_region *region)
+static inline uint64_t pdn_region_mappings_hash(const struct pindown_region *region)
 {
-	return pdn_region_flags(region) & PDN_REGION_SPANS ? pdn_rest_of(region)->others : 0;
+	return pdn_region_flags(region) & PDN_REGION_SPANS ? pdn_kind_data_of(region)->mappings_hash
+							   : 0;
 }
 
 /* The context whose end ends it; NULL for memory of a pool, and mapped memory. */

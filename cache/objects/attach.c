@@ -189,7 +189,7 @@ static int wait_for_other(uint32_t worker, unsigned flags, uint64_t deadline)
 		return PINDOWN_ERR_BUSY;
 	if (flags & PINDOWN_GET_NOWAIT)
 		return PINDOWN_ERR_WOULD_WAIT;
-	return pdn_wait_busy(deadline) ? PINDOWN_OK : PINDOWN_ERR_TIMED_OUT;
+	return pdn_wait_for_work(deadline) ? PINDOWN_OK : PINDOWN_ERR_TIMED_OUT;
 }
 
 /* Lock held; dropped while making the object or waiting for a thread that does. */
@@ -242,7 +242,7 @@ static int __attribute__((cold)) attach_to(struct pindown_region *region, const 
 					.nowait = r->flags & PINDOWN_GET_NOWAIT};
 	struct pdn_held_objects held = {0};
 	uint32_t number = pdn_region_number(region);
-	struct pdn_victims last = {0};
+	struct pdn_ending last = {0};
 	int result;
 
 	pdn_lock();

@@ -86,7 +86,7 @@ uint32_t pdn_client_runs_here(const struct pdn_client *client)
 
 bool pdn_client_wait(uint64_t *deadline)
 {
-	if (pdn_wait_busy(*deadline))
+	if (pdn_wait_for_work(*deadline))
 		return true;
 	*deadline = pdn_race_deadline();
 	return !pdn_may_be_awaited();

@@ -152,7 +152,7 @@ static void wait_for_others_on(uint32_t region)
 		uint64_t deadline = pdn_race_deadline();
 
 		pdn_lock();
-		while ((other = other_worker(&selection)) && pdn_wait_busy(deadline))
+		while ((other = other_worker(&selection)) && pdn_wait_for_work(deadline))
 			;
 		pdn_unlock();
 	} while (other && pdn_free_waits_on(other, "registration"));
@@ -312,7 +312,7 @@ static int end_owner(int consumer, uint64_t owner, enum held_ones held)
 		stuck = careful && other && pdn_thread_waits(other) ? stuck + 1 : 0;
 		if (!other || stuck > 1)
 			break;
-		pdn_wait_busy(careful ? pdn_deadline(look_ns) : UINT64_MAX);
+		pdn_wait_for_work(careful ? pdn_deadline(look_ns) : UINT64_MAX);
 	}
 	result = other ? PINDOWN_ERR_DEADLOCK : count_held(&selection);
 out:

@@ -10,7 +10,7 @@
 
 /*
  * Lock held. The region is leaving the index: from here on each detach takes the lock. scope: as in
- * struct pdn_victims.
+ * struct pdn_ending.
  */
 void pdn_objects_unlink(uint32_t region, enum pindown_reason reason, const struct pdn_scope *scope);
 

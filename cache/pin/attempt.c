@@ -12,7 +12,7 @@
 bool pdn_is_same_buffer(const struct pdn_attempt *a)
 {
 	return pdn_driver_compare(a->what.memory.base, a->what.memory.end, a->what.buffer_id,
-				  a->what.others) == PDN_TRUE;
+				  a->what.mappings_hash) == PDN_TRUE;
 }
 
 int pdn_attempt_wait_for_frees(struct pdn_attempt *a)
@@ -85,7 +85,7 @@ int pdn_attempt_meets_own_free(struct pdn_attempt *a)
  * reason to. Whoever waits sleeps, however slow the machine is, and gives up when this one wait has
  * taken too long.
  */
-int pdn_attempt_wait_for_company(struct pdn_attempt *a)
+int pdn_attempt_wait_for_same_pin(struct pdn_attempt *a)
 {
 	uint64_t deadline = pdn_race_deadline();
 	bool in_time = true, pins;
@@ -94,7 +94,7 @@ int pdn_attempt_wait_for_company(struct pdn_attempt *a)
 	pdn_lock();
 	pdn_flight_end(&a->flight);
 	while ((pins = pdn_flight_is_duplicate(&a->flight)) && in_time && !a->flight.nowait)
-		in_time = pdn_wait_busy(deadline);
+		in_time = pdn_wait_for_work(deadline);
 	pdn_unlock();
 	if (a->flight.nowait)
 		return PINDOWN_ERR_WOULD_WAIT;

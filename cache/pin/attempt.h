@@ -76,7 +76,7 @@ int pdn_attempt_reaches_neighbours(struct pdn_attempt *a);
 int pdn_attempt_asks_wider(struct pdn_attempt *a);
 
 /* Another thread is pinning the same: wait until that is over. */
-int pdn_attempt_wait_for_company(struct pdn_attempt *a);
+int pdn_attempt_wait_for_same_pin(struct pdn_attempt *a);
 
 /* Nothing has gone wrong but that the attempt reached too far. */
 int pdn_attempt_narrower(struct pdn_attempt *a);

@@ -18,8 +18,8 @@
  * Lock held. Regions still indexed where this memory lies are stale, or are replaced: end them.
  * Returns how often the replaced ones were used, as in struct pdn_brief.
  */
-static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_victims *stale,
-			       struct pdn_victims *replaced)
+static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_ending *stale,
+			       struct pdn_ending *replaced)
 {
 	uint64_t at = what->memory.base;
 	uint8_t used = 0;
@@ -29,7 +29,7 @@ static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_vic
 		uint8_t uses = __atomic_load_n(&pdn_briefs[number].used, __ATOMIC_RELAXED);
 
 		if (pdn_growth_finds_stale(what, &pdn_regions[number])) {
-			pdn_victims_add(stale, number, PINDOWN_REASON_STALE);
+			pdn_ending_add(stale, number, PINDOWN_REASON_STALE);
 			continue;
 		}
 		/* A settled region may have used its uses up, and has been used all the same. */
@@ -37,7 +37,7 @@ static uint8_t end_overlapping(const struct pdn_allocation *what, struct pdn_vic
 			uses = 1;
 		if (uses > used)
 			used = uses;
-		pdn_victims_add(replaced, number, PINDOWN_REASON_EVICTED);
+		pdn_ending_add(replaced, number, PINDOWN_REASON_EVICTED);
 	}
 	return used;
 }
@@ -95,20 +95,20 @@ static void inherit_uses(struct pindown_region *region, uint8_t used)
 /* Lock held, and let go: see pdn_pin_commit(). There are regions where the new one is to be. */
 static int commit_over_others(struct pdn_attempt *a)
 {
-	struct pdn_victims dead = {.missed = FOUND_GONE};
-	struct pdn_victims replaced = {.are_replaced = true};
+	struct pdn_ending dead = {.missed = FOUND_GONE};
+	struct pdn_ending replaced = {.are_replaced = true};
 	uint8_t used = end_overlapping(&a->what, &dead, &replaced);
 	bool ok = insert(a);
 
 	if (ok && used)
 		inherit_uses(a->region, used);
-	pdn_victims_split_idle_and_held(&dead);
-	pdn_victims_split_idle_and_held(&replaced);
+	pdn_ending_split_idle_and_held(&dead);
+	pdn_ending_split_idle_and_held(&replaced);
 	if (ok)
 		pdn_flight_end(&a->flight);
 	pdn_unlock();
-	pdn_victims_dispatch(&dead);
-	pdn_victims_dispatch(&replaced);
+	pdn_ending_dispatch(&dead);
+	pdn_ending_dispatch(&replaced);
 	return ok ? PINDOWN_OK : PINDOWN_ERR_NO_MEMORY;
 }
 
@@ -153,12 +153,12 @@ int pdn_pin_commit(struct pdn_attempt *a)
  */
 void pdn_end_leaving(uint32_t number)
 {
-	struct pdn_victims victims = {.missed = NULL};
+	struct pdn_ending ending = {.missed = NULL};
 
 	pdn_lock();
 	if (pdn_state_is_live(pdn_briefs[number].state))
-		pdn_victims_add(&victims, number, PINDOWN_REASON_ORDERED);
-	pdn_victims_split_idle_and_held(&victims);
+		pdn_ending_add(&ending, number, PINDOWN_REASON_ORDERED);
+	pdn_ending_split_idle_and_held(&ending);
 	pdn_unlock();
-	pdn_victims_dispatch(&victims);
+	pdn_ending_dispatch(&ending);
 }

@@ -165,11 +165,12 @@ bool pdn_growth_finds_stale(const struct pdn_allocation *what, struct pindown_re
 	 * That the memory is mapped may have become known only after the driver has described it.
 	 * Then it is one of the mappings that the region spans.
 	 */
-	if ((what->mapped || (pdn_region_others(region) && memory->end <= region->end)) &&
+	if ((what->mapped || (pdn_region_mappings_hash(region) && memory->end <= region->end)) &&
 	    region->base != memory->base)
 		return false;
 	return region->buffer_id != what->buffer_id ||
-	       (region->end == memory->end && pdn_region_others(region) != what->others);
+	       (region->end == memory->end &&
+		pdn_region_mappings_hash(region) != what->mappings_hash);
 }
 
 /* The memory with the regions that overlap it, and the bytes of these. */

@@ -92,7 +92,7 @@ static struct pdn_pin pin_of(const struct pdn_allocation *what)
 				.device = what->memory.device,
 				.fd = -1,
 				.word_value = pdn_revocation_word(0),
-				.spans = what->others != 0};
+				.spans = what->mappings_hash != 0};
 }
 
 /*
@@ -175,7 +175,7 @@ static int pin_and_commit(struct pdn_attempt *a, const struct pdn_backend *backe
 static void put(struct pdn_attempt *a)
 {
 	uint32_t number = pdn_region_number(a->region);
-	struct pdn_victims last = {0};
+	struct pdn_ending last = {0};
 
 	pdn_lock();
 	pdn_unhold(pdn_self_or_anonymous(), number);
@@ -227,7 +227,7 @@ static int pin_attempt(struct pdn_attempt *a)
 			return result;
 	}
 	if (result == PDN_AGAIN)
-		return pdn_attempt_wait_for_company(a);
+		return pdn_attempt_wait_for_same_pin(a);
 	/* Compared with the id from before the description: the memory may have changed since. */
 	if (result == PINDOWN_OK && a->region && !pdn_is_same_buffer(a)) {
 		put(a);

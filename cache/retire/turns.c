@@ -27,7 +27,7 @@ bool pdn_allocation_waits(void)
 	pdn_lock();
 	while (!free_takes_long && retiring != pdn_my_tid() &&
 	       (retiring || (frees_wait && free_is_next)))
-		free_takes_long = !pdn_wait_busy(deadline);
+		free_takes_long = !pdn_wait_for_work(deadline);
 	allocations++;
 	free_is_next = true;
 	pdn_unlock();
@@ -59,7 +59,7 @@ void pdn_retiring_begins(void)
 	pdn_lock();
 	frees_wait++;
 	while (in_time && (retiring || allocations))
-		in_time = pdn_wait_busy(deadline);
+		in_time = pdn_wait_for_work(deadline);
 	frees_wait--;
 	if (!in_time)
 		allocations = 0;

@@ -81,7 +81,7 @@ struct want {
 	bool idle_is_enough; /* found once; it is not asked again at each eviction */
 	bool short_of_descriptors;
 	bool would_wait;
-	struct pdn_victims victims;
+	struct pdn_ending ending;
 };
 
 /*
@@ -95,7 +95,7 @@ static bool evict_for_budget(struct want *want, struct shortage shortage)
 	pdn_evict_look(-1);
 	if (!one_will_do && !want->idle_is_enough)
 		want->idle_is_enough = pdn_idle_is_enough(shortage.bytes, shortage.regions);
-	return (one_will_do || want->idle_is_enough) && pdn_evict_looked(&want->victims, -1);
+	return (one_will_do || want->idle_is_enough) && pdn_evict_looked(&want->ending, -1);
 }
 
 /*
@@ -105,7 +105,7 @@ static bool evict_for_budget(struct want *want, struct shortage shortage)
 static bool make_some_room(struct want *want, struct shortage shortage)
 {
 	want->short_of_descriptors = is_none(&shortage); /* as the budgets have room */
-	if (want->short_of_descriptors ? pdn_evict_one(&want->victims, PDN_WITH_DMABUF)
+	if (want->short_of_descriptors ? pdn_evict_one(&want->ending, PDN_WITH_DMABUF)
 				       : evict_for_budget(want, shortage))
 		return true;
 	want->idle_is_enough = false;
@@ -114,7 +114,7 @@ static bool make_some_room(struct want *want, struct shortage shortage)
 	if (!others_may_give_way() || want->flight->lost)
 		return false;
 	want->would_wait = want->flight->nowait;
-	return !want->would_wait && pdn_wait_busy(want->deadline);
+	return !want->would_wait && pdn_wait_for_work(want->deadline);
 }
 
 int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
@@ -134,7 +134,7 @@ int pdn_evict_and_reserve_budget(struct pdn_flight *flight, uint64_t bytes)
 			reserve(flight, bytes);
 		again = !flight->reserved && make_some_room(&want, shortage);
 		pdn_unlock();
-		pdn_victims_dispatch(&want.victims);
+		pdn_ending_dispatch(&want.ending);
 		if (want.short_of_descriptors)
 			pdn_dmabuf_tell_limit();
 	}

@@ -45,7 +45,7 @@ static bool is_there(uint32_t number, int place)
 	}
 }
 
-/* As far as can be told without a barrier; pdn_victims_add_idle() makes sure. */
+/* As far as can be told without a barrier; pdn_ending_add_idle() makes sure. */
 static bool is_held(uint32_t number)
 {
 	return pdn_region_in_use(number) || pdn_objects_hold(number);
@@ -105,12 +105,12 @@ bool pdn_evict_look(int place)
 }
 
 /* It is live, as all regions in the queues. false: somebody holds it. */
-static bool evict(struct pdn_victims *victims, uint32_t number)
+static bool evict(struct pdn_ending *ending, uint32_t number)
 {
 	PDN_POINT(EVICT_CHOSEN, pdn_region_base_now(number));
-	pdn_regions[number].victim = 0;
-	pdn_victims_add_idle(victims, number, PINDOWN_REASON_EVICTED);
-	return victims->first != 0;
+	pdn_regions[number].next = 0;
+	pdn_ending_add_idle(ending, number, PINDOWN_REASON_EVICTED);
+	return ending->first != 0;
 }
 
 /* Hits may be counting meanwhile: one use more or less makes no difference. */
@@ -128,7 +128,7 @@ static void set_uses(uint32_t number, uint32_t used)
  * The oldest of all but the `keep` newest that was not used; those that were used are settled on
  * the way.
  */
-static bool evict_newcomer(struct pdn_victims *victims, int device, uint32_t keep)
+static bool evict_newcomer(struct pdn_ending *ending, int device, uint32_t keep)
 {
 	const struct pdn_queue *newcomers = &pdn_live[PDN_NEWCOMERS].queue;
 
@@ -140,7 +140,7 @@ static bool evict_newcomer(struct pdn_victims *victims, int device, uint32_t kee
 		if (uses_of(number)) {
 			set_uses(number, 0);
 			pdn_queues_move(number, PDN_SETTLED);
-		} else if (is_there(number, device) && evict(victims, number)) {
+		} else if (is_there(number, device) && evict(ending, number)) {
 			pdn_ghost_remember(&pdn_regions[number]);
 			return true;
 		}
@@ -151,7 +151,7 @@ static bool evict_newcomer(struct pdn_victims *victims, int device, uint32_t kee
 /* This many get another turn in one eviction, which holds the lock all the while. */
 #define MAX_TURNS 256u
 
-static bool evict_settled(struct pdn_victims *victims, int device)
+static bool evict_settled(struct pdn_ending *ending, int device)
 {
 	unsigned turns = MAX_TURNS;
 
@@ -167,7 +167,7 @@ static bool evict_settled(struct pdn_victims *victims, int device)
 			pdn_queues_move(number, PDN_SETTLED);
 			if (!next) /* it was the last one, and is again */
 				next = number;
-		} else if (is_there(number, device) && evict(victims, number)) {
+		} else if (is_there(number, device) && evict(ending, number)) {
 			return true;
 		}
 	}
@@ -187,34 +187,34 @@ static uint32_t newcomers_to_keep(void)
 	return half < few ? half : few;
 }
 
-static bool evict_idle(struct pdn_victims *victims, int device)
+static bool evict_idle(struct pdn_ending *ending, int device)
 {
 	bool too_many = pdn_live[PDN_NEWCOMERS].bytes >=
 			(pdn_live[PDN_NEWCOMERS].bytes + pdn_live[PDN_SETTLED].bytes) / 10;
 
-	return (too_many && evict_newcomer(victims, device, newcomers_to_keep())) ||
-	       evict_settled(victims, device) || evict_newcomer(victims, device, 0) ||
-	       evict_settled(victims, device);
+	return (too_many && evict_newcomer(ending, device, newcomers_to_keep())) ||
+	       evict_settled(ending, device) || evict_newcomer(ending, device, 0) ||
+	       evict_settled(ending, device);
 }
 
-bool pdn_evict_looked(struct pdn_victims *victims, int device)
+bool pdn_evict_looked(struct pdn_ending *ending, int device)
 {
 	uint32_t all;
 
-	if (evict_idle(victims, device))
+	if (evict_idle(ending, device))
 		return true;
 	/* Not earlier: evict_idle() adds regions to the queue. The loop takes some off. */
 	all = pdn_live[PDN_HELD].queue.count;
 	for (uint32_t looked = 0; looked < all; looked += HELD_LOOKS)
-		if (pdn_evict_look(device) && evict_idle(victims, device))
+		if (pdn_evict_look(device) && evict_idle(ending, device))
 			return true;
 	return false;
 }
 
-bool pdn_evict_one(struct pdn_victims *victims, int device)
+bool pdn_evict_one(struct pdn_ending *ending, int device)
 {
 	pdn_evict_look(device);
-	return pdn_evict_looked(victims, device);
+	return pdn_evict_looked(ending, device);
 }
 
 bool pdn_idle_is_enough(uint64_t bytes, uint64_t regions)
@@ -249,23 +249,23 @@ static bool may_evict(const struct pdn_pressure *pressure)
 
 bool pdn_evict_for(struct pdn_pressure *pressure)
 {
-	struct pdn_victims victims = {0};
+	struct pdn_ending ending = {0};
 	bool again;
 
 	if (pressure->place == PDN_WITH_DMABUF && pdn_dmabuf_close_kept())
 		return true;
 	pdn_lock();
-	again = may_evict(pressure) && pdn_evict_one(&victims, pressure->place);
+	again = may_evict(pressure) && pdn_evict_one(&ending, pressure->place);
 	if (again) {
 		pressure->regions++;
-		pressure->bytes += pdn_region_pin_length(&pdn_regions[victims.first]);
+		pressure->bytes += pdn_region_pin_length(&pdn_regions[ending.first]);
 	} else {
 		again = pdn_endings_of_others();
 		pressure->would_wait = again && pressure->nowait;
-		again = again && !pressure->nowait && pdn_wait_busy(pdn_race_deadline());
+		again = again && !pressure->nowait && pdn_wait_for_work(pdn_race_deadline());
 	}
 	pdn_unlock();
-	pdn_victims_dispatch(&victims);
+	pdn_ending_dispatch(&ending);
 	if (!again && pressure->place == PDN_WITH_DMABUF)
 		pdn_dmabuf_tell_none_left();
 	return again;
@@ -296,7 +296,7 @@ static bool is_worth_trimming(void)
 
 bool pdn_evict_replaced(const struct pdn_allocation *what)
 {
-	struct pdn_victims victims = {0};
+	struct pdn_ending ending = {0};
 	uint64_t at = what->memory.base;
 	uint32_t number, candidates = 0;
 
@@ -305,27 +305,27 @@ bool pdn_evict_replaced(const struct pdn_allocation *what)
 		at = pdn_regions[number].end;
 		if (pdn_region_in_use(number) || pdn_growth_finds_stale(what, &pdn_regions[number]))
 			continue;
-		pdn_regions[number].victim = candidates;
+		pdn_regions[number].next = candidates;
 		candidates = number;
 	}
 	if (candidates)
-		pdn_victims_add_idle(&victims, candidates, PINDOWN_REASON_EVICTED);
+		pdn_ending_add_idle(&ending, candidates, PINDOWN_REASON_EVICTED);
 	pdn_unlock();
-	return pdn_victims_dispatch(&victims) != 0;
+	return pdn_ending_dispatch(&ending) != 0;
 }
 
 void pdn_give_back(uint64_t bytes, int device)
 {
 	for (uint64_t given = 0; given < bytes;) {
-		struct pdn_victims victims = {0};
+		struct pdn_ending ending = {0};
 
 		pdn_lock();
-		if (pdn_evict_one(&victims, device))
-			given += pdn_region_pin_length(&pdn_regions[victims.first]);
+		if (pdn_evict_one(&ending, device))
+			given += pdn_region_pin_length(&pdn_regions[ending.first]);
 		else
 			given = bytes;
 		pdn_unlock();
-		pdn_victims_dispatch(&victims);
+		pdn_ending_dispatch(&ending);
 	}
 }
 
@@ -334,7 +334,7 @@ PDN_NOTIFIED(space_wanted, pdn_give_back);
 PDN_EXPORT int pindown_flush(void)
 {
 	PDN_UNCANCELLED;
-	struct pdn_victims victims = {0};
+	struct pdn_ending ending = {0};
 	uint32_t candidates = 0, *last = &candidates;
 	int count;
 
@@ -342,13 +342,13 @@ PDN_EXPORT int pindown_flush(void)
 	for (uint32_t n = pdn_queues_first(); n; n = pdn_queues_next(n))
 		if (can_go(n, -1)) {
 			*last = n;
-			last = &pdn_regions[n].victim;
+			last = &pdn_regions[n].next;
 		}
 	*last = 0;
 	if (candidates)
-		pdn_victims_add_idle(&victims, candidates, PINDOWN_REASON_FLUSHED);
+		pdn_ending_add_idle(&ending, candidates, PINDOWN_REASON_FLUSHED);
 	pdn_unlock();
-	count = pdn_victims_dispatch(&victims);
+	count = pdn_ending_dispatch(&ending);
 	pdn_lock();
 	if (is_worth_trimming()) {
 		pdn_index_trim();

@@ -11,16 +11,16 @@
 
 /*
  * Lock held. Pick the idle region that is to make room (of this device, unless negative) and unlink
- * it into victims; false when there is none.
+ * it into *ending; false when there is none.
  */
-bool pdn_evict_one(struct pdn_victims *victims, int device);
+bool pdn_evict_one(struct pdn_ending *ending, int device);
 
 /*
  * Lock held. The two steps of it, for a caller that asks something in between: a few regions that
  * were in use are looked at again (true: one of these may go), and then one goes.
  */
 bool pdn_evict_look(int device);
-bool pdn_evict_looked(struct pdn_victims *victims, int device);
+bool pdn_evict_looked(struct pdn_ending *ending, int device);
 
 /*
  * Lock held. Would so much become free if all idle regions went? It looks at no more of them than

@@ -21,7 +21,7 @@
  * another thread would take that for a use, and return with the memory still pinned.
  */
 struct suspect {
-	uint64_t base, end, buffer_id, others;
+	uint64_t base, end, buffer_id, mappings_hash;
 	uint32_t number;
 	uint8_t answer; /* enum pdn_truth; unknown: not asked yet, too */
 };
@@ -35,7 +35,7 @@ static struct suspect suspect_of(uint32_t number)
 				.base = region->base,
 				.end = region->end,
 				.buffer_id = region->buffer_id,
-				.others = pdn_region_others(region),
+				.mappings_hash = pdn_region_mappings_hash(region),
 				.answer = PDN_UNKNOWN};
 }
 
@@ -68,7 +68,7 @@ static bool is_still_there(const struct suspect *suspect)
 	return pdn_state_is_live(pdn_state_of(pdn_region_number(region))) &&
 	       region->base == suspect->base && region->end == suspect->end &&
 	       region->buffer_id == suspect->buffer_id &&
-	       pdn_region_others(region) == suspect->others;
+	       pdn_region_mappings_hash(region) == suspect->mappings_hash;
 }
 
 /*
@@ -94,7 +94,7 @@ static void ask_about(struct suspect *suspects, unsigned n)
 
 		if (!(pdn_guard_on(&memory) & PDN_GUARDED))
 			s->answer = (uint8_t)pdn_driver_compare(s->base, s->end, s->buffer_id,
-								s->others);
+								s->mappings_hash);
 	}
 	pdn_flight_end_unlocked(&flight);
 }
@@ -108,19 +108,19 @@ static void ask_about(struct suspect *suspects, unsigned n)
  */
 static void end_or_check(const struct suspect *suspect, const char *how)
 {
-	struct pdn_victims victims = {.missed = how};
+	struct pdn_ending ending = {.missed = how};
 	uint32_t number = suspect->number;
 
 	pdn_lock();
 	if (!is_still_there(suspect))
 		;
 	else if (suspect->answer == PDN_FALSE)
-		pdn_victims_add(&victims, number, PINDOWN_REASON_STALE);
+		pdn_ending_add(&ending, number, PINDOWN_REASON_STALE);
 	else
 		pdn_region_set_checked(number, pdn_regions[number].flags | PDN_REGION_UNASKED);
-	pdn_victims_split_idle_and_held(&victims);
+	pdn_ending_split_idle_and_held(&ending);
 	pdn_unlock();
-	pdn_victims_dispatch(&victims);
+	pdn_ending_dispatch(&ending);
 }
 
 static void drop_changed(struct suspect *suspects, unsigned n, const char *how)

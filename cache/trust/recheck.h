@@ -10,7 +10,7 @@
 
 /*
  * Lock not held. End each live region that overlaps [begin, end) and is no longer what the driver
- * has at its address. `how` it is known, as in struct pdn_victims.
+ * has at its address. `how` it is known, as in struct pdn_ending.
  */
 void pdn_drop_changed(uint64_t begin, uint64_t end, const char *how);
 

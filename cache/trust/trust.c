@@ -125,7 +125,7 @@ enum pdn_truth pdn_compare_in_flight(struct pindown_region *region)
 	if (!pdn_region_stands(region))
 		return PDN_FALSE;
 	return pdn_driver_compare(region->base, region->end, region->buffer_id,
-				  pdn_region_others(region));
+				  pdn_region_mappings_hash(region));
 }
 
 /* It waits for each comparison that it does not meet here: see end_wide() in hook_events.c. */
@@ -151,7 +151,7 @@ enum pdn_truth pdn_compare(struct pindown_region *region)
 	if (!self || self->comparing)
 		return pdn_region_stands(region)
 			       ? pdn_compare_memory(memory.base, memory.end, region->buffer_id,
-						    pdn_region_others(region))
+						    pdn_region_mappings_hash(region))
 			       : PDN_FALSE;
 	pdn_publish32(&self->comparing, pdn_region_number(region));
 	PDN_POINT(HIT_COMPARES, region->base);
@@ -272,7 +272,8 @@ static bool is_due(const struct pdn_thread *self, uint64_t hits)
  */
 static int32_t hits_after(const struct pindown_region *region, uint64_t hits)
 {
-	uint64_t mappings = pdn_region_others(region) ? (region->end - region->base) >> 21 : 0;
+	uint64_t mappings =
+		pdn_region_mappings_hash(region) ? (region->end - region->base) >> 21 : 0;
 	uint64_t until = (uint64_t)hits_until_next(hits) * (1 + mappings / 64);
 
 	return until < INT32_MAX ? (int32_t)until : INT32_MAX;

@@ -2,7 +2,7 @@
 /*
  * Umems of GPU memory: libmlx5's registrations for objects that a program makes with DEVX commands,
  * by address or by a dma-buf that the program has exported. They are made and cached as regions of
- * exactly the bytes named are (cache.c); their owner is the device's context.
+ * exactly the bytes named are (registrations.c); their owner is the device's context.
  *
  * All identical calls on a context share one umem of the card. A umem is only a table of pages,
  * which DEVX commands name together with an offset, and the card allows any number of objects on

@@ -6,7 +6,7 @@
  *	wrap.c		the wrappers, the look-ups
  *	copies.c	the real functions, where a process has several libibverbs
  *	mr.c		the ibv_mr that a program is given for GPU memory
- *	cache.c		the network card's registrations behind them, kept in the cache
+ *	registrations.c	the network card's registrations behind them, kept in the cache
  *	dmabuf.c	how these are made, from dma-bufs
  *	umem.c		umems, libmlx5's registrations of memory for DEVX, that the card still needs
  *	rereg.c		ibv_rereg_mr
@@ -269,7 +269,7 @@ void pdn_verbs_note_refused(const struct ibv_context *context, uint64_t buffer_i
 void pdn_verbs_note_taken(const struct ibv_context *context);
 void pdn_verbs_forget_limits(const struct ibv_context *context);
 
-/* ---- cached registrations (cache.c) --------------------------------------------------------- */
+/* ---- cached registrations (registrations.c) ------------------------------------------------- */
 
 /*
  * A registration of GPU memory, from the cache or new, as an ibv_mr or a umem for the program. By a

@@ -668,12 +668,12 @@ end_it:
 	fi;
 	if
 	:: record != 0 ->
-		/* pdn_victims_add() */
+		/* pdn_ending_add() */
 		busy++;
 		state[record] = DYING;
 		index = 0;
 		sequence = 1 - sequence;
-		/* pdn_victims_split_idle_and_held() */
+		/* pdn_ending_split_idle_and_held() */
 #ifdef COUNTS_FIRST
 		count_holds(FREER, record, sum);
 #endif
@@ -703,7 +703,7 @@ end_it:
 	fi;
 	wait = wait || dying > 0;
 	release_lock(FREER);
-	/* pdn_victims_dispatch() */
+	/* pdn_ending_dispatch() */
 	if
 	:: record != 0 && sum != 0 ->
 		/* let_go() */

@@ -10,7 +10,7 @@
 #include "cache/base/thread/lock.h"
 #include "cache/base/visible.h"
 
-struct pdn_here pdn_here;
+struct pdn_this_process pdn_this_process;
 __thread uint32_t pdn_locks_held __attribute__((tls_model("initial-exec")));
 PDN_WEAK_EVENT(hook_is_off, (void));
 PDN_WEAK_EVENT(child_abandons, (void));
@@ -22,7 +22,7 @@ PDN_WEAK_EVENT(child_begins, (void));
  * What a thread that begins has set up is published by `known`.
  */
 static PDN_AT_LOAD bool has_begun; /* in this process or in one that it was forked from */
-static PDN_AT_LOAD bool is_wiped;  /* the kernel zeroes pdn_here */
+static PDN_AT_LOAD bool is_wiped;  /* the kernel zeroes pdn_this_process */
 PDN_AT_LOAD bool pdn_used_cuda;	   /* this process, or one that it was forked from, has */
 PDN_AT_LOAD bool pdn_is_off;
 
@@ -38,7 +38,7 @@ static void set(bool *flag)
 
 static void wipe_in_children(void)
 {
-	if (!is_set(&is_wiped) && pdn_wipe_in_children(&pdn_here, sizeof(pdn_here)))
+	if (!is_set(&is_wiped) && pdn_wipe_in_children(&pdn_this_process, sizeof(pdn_this_process)))
 		set(&is_wiped);
 }
 
@@ -64,7 +64,7 @@ bool pdn_process_prepare(void)
 
 	wipe_in_children();
 	if (is_first) {
-		__atomic_store_n(&pdn_here.loader_lock_works, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&pdn_this_process.loader_lock_works, 1, __ATOMIC_RELAXED);
 		set(&is_prepared);
 	}
 	return is_first;
@@ -75,12 +75,12 @@ bool pdn_process_has_begun(void)
 	return is_set(&has_begun);
 }
 
-/* Taken with acquire, let go with release. In a child it is free, as all in pdn_here. */
+/* Taken with acquire, let go with release. In a child it is free, as all in pdn_this_process. */
 static void take_beginning(void)
 {
 	struct pdn_backoff rest = {0};
 
-	while (__atomic_exchange_n(&pdn_here.beginning, 1, __ATOMIC_ACQUIRE))
+	while (__atomic_exchange_n(&pdn_this_process.beginning, 1, __ATOMIC_ACQUIRE))
 		pdn_backoff(&rest);
 }
 
@@ -120,10 +120,10 @@ void pdn_process_begin(void)
 			set(&has_begun);
 		}
 		/* Release: pairs with pdn_process_is_known(). */
-		__atomic_store_n(&pdn_here.known, pdn_process_is_off() ? PDN_OFF : PDN_ON,
+		__atomic_store_n(&pdn_this_process.known, pdn_process_is_off() ? PDN_OFF : PDN_ON,
 				 __ATOMIC_RELEASE);
 	}
-	__atomic_store_n(&pdn_here.beginning, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&pdn_this_process.beginning, 0, __ATOMIC_RELEASE);
 	errno = saved;
 }
 
@@ -134,13 +134,13 @@ void pdn_process_begin(void)
 static void wipe(void)
 {
 	/* Relaxed: there is no other thread, and a signal handler sees this thread's stores. */
-	__atomic_store_n(&pdn_here.known, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&pdn_here.beginning, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&pdn_here.loader_lock_works, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&pdn_here.last_library, NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_this_process.known, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_this_process.beginning, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_this_process.loader_lock_works, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_this_process.last_library, NULL, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < PDN_LOCKS; i++)
 		if (!(pdn_locks_held & 1u << i))
-			__atomic_store_n(&pdn_here.lock[i], 0, __ATOMIC_RELAXED);
+			__atomic_store_n(&pdn_this_process.lock[i], 0, __ATOMIC_RELAXED);
 }
 
 /*

@@ -6,11 +6,11 @@
  * between, and may call pindown or wait for a thread that does.
  *
  * Instead the child finds out that it is one. The kernel gives it a page of zeroes in place of
- * `pdn_here` (MADV_WIPEONFORK), however it was forked: all locks are free in the child, and `known`
- * is 0. A thread that takes a lock and sees that makes everything begin again before it looks at
- * the data that the lock protects. The regions' briefs are zeroed in the same way (region.c), so
- * that no hit finds a region of the parent's; and the threads' hold counts, which mean nothing in
- * the child, so that the fork takes no longer for them.
+ * `pdn_this_process` (MADV_WIPEONFORK), however it was forked: all locks are free in the child, and
+ * `known` is 0. A thread that takes a lock and sees that makes everything begin again before it
+ * looks at the data that the lock protects. The regions' briefs are zeroed in the same way
+ * (region.c), so that no hit finds a region of the parent's; and the threads' hold counts, which
+ * mean nothing in the child, so that the fork takes no longer for them.
  *
  * A thread that forks in a signal handler may itself hold a lock. Its child completes the change
  * first, and begins again when it lets go of the lock.
@@ -49,7 +49,7 @@ enum pdn_lock_name {
 };
 
 enum { PDN_ON = 1, PDN_OFF }; /* in `known` */
-struct pdn_here {
+struct pdn_this_process {
 	uint32_t known;		  /* 0: nothing is known of this process yet, or it is a child */
 	uint32_t beginning;	  /* the lock of beginning again */
 	uint32_t lock[PDN_LOCKS]; /* see lock.c */
@@ -57,7 +57,7 @@ struct pdn_here {
 	uint32_t loader_lock_works; /* no thread lost in a fork holds the loader's */
 	const void *last_library;   /* in the loader's list, at the last search */
 } __attribute__((aligned(PDN_LARGEST_PAGE)));
-extern __attribute__((visibility("hidden"))) struct pdn_here pdn_here;
+extern __attribute__((visibility("hidden"))) struct pdn_this_process pdn_this_process;
 
 /* The locks that this thread holds, one bit each. */
 extern __attribute__((visibility("hidden"))) __thread uint32_t pdn_locks_held
@@ -66,7 +66,7 @@ extern __attribute__((visibility("hidden"))) __thread uint32_t pdn_locks_held
 /* Acquire: pairs with the release in pdn_process_begin(). */
 static inline bool pdn_process_is_known(void)
 {
-	return __builtin_expect(__atomic_load_n(&pdn_here.known, __ATOMIC_ACQUIRE) != 0, 1);
+	return __builtin_expect(__atomic_load_n(&pdn_this_process.known, __ATOMIC_ACQUIRE) != 0, 1);
 }
 
 /* The library is loaded, into a process whose threads are all its own. */
@@ -74,8 +74,8 @@ void pdn_process_loaded(void);
 
 /*
  * Before the first question to the loader, and before the first lock is taken: from here on the
- * kernel zeroes pdn_here in children. true: this is still the process that has loaded the library,
- * and it is the first time. Most processes never come here, and need no page for it.
+ * kernel zeroes pdn_this_process in children. true: this is still the process that has loaded the
+ * library, and it is the first time. Most processes never come here, and need no page for it.
  */
 bool pdn_process_prepare(void);
 
@@ -117,7 +117,8 @@ void pdn_process_begin(void);
 /* Is this process not off? It begins here, if it has not begun. */
 static inline bool pdn_process_is_on(void)
 {
-	if (__builtin_expect(__atomic_load_n(&pdn_here.known, __ATOMIC_ACQUIRE) == PDN_ON, 1))
+	if (__builtin_expect(__atomic_load_n(&pdn_this_process.known, __ATOMIC_ACQUIRE) == PDN_ON,
+			     1))
 		return true;
 	if (!pdn_process_is_known())
 		pdn_process_begin();

@@ -109,8 +109,8 @@ static void __attribute__((noinline, cold)) wake_one(uint32_t *word)
  */
 static inline void acquire(enum pdn_lock_name name)
 {
-	if (__builtin_expect(!take_if_free(&pdn_here.lock[name]), 0))
-		wait_for(&pdn_here.lock[name]);
+	if (__builtin_expect(!take_if_free(&pdn_this_process.lock[name]), 0))
+		wait_for(&pdn_this_process.lock[name]);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	pdn_locks_held |= 1u << name;
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -120,7 +120,7 @@ static inline void acquire(enum pdn_lock_name name)
 
 static inline void let_go(enum pdn_lock_name name)
 {
-	uint32_t *word = &pdn_here.lock[name];
+	uint32_t *word = &pdn_this_process.lock[name];
 
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	pdn_locks_held &= ~(1u << name);
@@ -223,7 +223,7 @@ static bool is_over(const struct timespec *slice)
 	return !slice->tv_sec && !slice->tv_nsec;
 }
 
-bool __attribute__((cold)) pdn_wait_busy(uint64_t deadline)
+bool __attribute__((cold)) pdn_wait_for_work(uint64_t deadline)
 {
 	struct timespec slice = slice_before(deadline);
 	uint32_t seen = settling;

@@ -35,14 +35,15 @@ extern __attribute__((visibility("hidden"))) bool pdn_stats_changed;
 PDN_EVENT(untold, (void));
 
 /*
- * Lock held. Wakes the threads in pdn_wait_busy(), as something has ended that they may wait for.
+ * Lock held. Wakes the threads in pdn_wait_for_work(), as something has ended that they may wait
+ * for.
  */
 void pdn_wake_waiters(void);
 
 /*
  * Lock held; let go while waiting. true: pdn_wake_waiters() has come; false: the deadline passed.
  */
-bool pdn_wait_busy(uint64_t deadline);
+bool pdn_wait_for_work(uint64_t deadline);
 
 /*
  * The time `ns` nanoseconds from now, as a deadline for the functions below that wait. Their clock

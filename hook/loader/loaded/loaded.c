@@ -276,15 +276,16 @@ bool pdn_loader_lock_works(void)
 {
 	const void *last, *before;
 
-	if (__builtin_expect(__atomic_load_n(&pdn_here.loader_lock_works, __ATOMIC_RELAXED), 1))
+	if (__builtin_expect(__atomic_load_n(&pdn_this_process.loader_lock_works, __ATOMIC_RELAXED),
+			     1))
 		return true;
 	if (pdn_process_prepare())
 		return true;
 	last = last_library();
-	before = __atomic_exchange_n(&pdn_here.last_library, last, __ATOMIC_RELAXED);
+	before = __atomic_exchange_n(&pdn_this_process.last_library, last, __ATOMIC_RELAXED);
 	if (!before || before == last)
 		return false;
-	__atomic_store_n(&pdn_here.loader_lock_works, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&pdn_this_process.loader_lock_works, 1, __ATOMIC_RELAXED);
 	return true;
 }
 

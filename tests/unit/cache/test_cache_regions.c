@@ -513,7 +513,7 @@ START_TEST(one_allocation_has_no_others)
 		memset(&what, 0x5a, sizeof(what));
 		ck_assert_int_eq(pdn_driver_describe(BASE + MIB(4) * i, 1, &what, &error),
 				 PINDOWN_OK);
-		ck_assert_uint_eq(what.others, 0);
+		ck_assert_uint_eq(what.mappings_hash, 0);
 	}
 }
 END_TEST

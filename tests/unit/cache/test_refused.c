@@ -203,7 +203,7 @@ END_TEST
 static void has_wiped_and_is_off(void *arg)
 {
 	/* A thread that this child does not have may hold the loader's lock. */
-	EXPECT(!pdn_here.loader_lock_works);
+	EXPECT(!pdn_this_process.loader_lock_works);
 	EXPECT(!is_cached(AT(0), 1));
 	is_off(arg);
 }
@@ -217,10 +217,10 @@ START_TEST(a_child_of_a_kernel_that_zeroes_nothing)
 		return;
 	}
 	ck_assert(pdn_process_prepare());
-	ck_assert_uint_eq(pdn_here.loader_lock_works, 1);
+	ck_assert_uint_eq(pdn_this_process.loader_lock_works, 1);
 	get_and_put(AT(0), 1);
 	in_child(has_wiped_and_is_off, NULL);
-	ck_assert_uint_eq(pdn_here.loader_lock_works, 1);
+	ck_assert_uint_eq(pdn_this_process.loader_lock_works, 1);
 	ck_assert(is_cached(AT(0), 1));
 }
 END_TEST

@@ -125,7 +125,7 @@ START_TEST(memory_for_what_few_regions_need)
 	fake_alloc(BASE, PAGE, FAKE_LINEAR);
 	for (uint32_t i = 0; i < SOME; i++)
 		pin_at(BASE + PAGE * i);
-	ck_assert_uint_eq(pages_touched(pdn_rests, SOME * sizeof(*pdn_rests)), 0);
+	ck_assert_uint_eq(pages_touched(pdn_kind_data, SOME * sizeof(*pdn_kind_data)), 0);
 	ck_assert_uint_eq(pages_touched(pdn_backings, SOME * sizeof(*pdn_backings)),
 			  (bytes + 4095) / 4096);
 	ck_assert_uint_eq(pages_touched(pdn_objects_of, SOME * sizeof(uint32_t)), 0);

@@ -16,7 +16,7 @@
 #define AT(i)	(BASE + MIB(2) * (i))
 
 static pindown_region *held[REGIONS];
-static struct pdn_victims victims;
+static struct pdn_ending ending;
 
 static void make_regions(unsigned from, unsigned to, bool hold)
 {
@@ -37,14 +37,14 @@ static void let_go(unsigned from, unsigned to)
 
 static void step_eviction(void)
 {
-	victims = (struct pdn_victims){0};
+	ending = (struct pdn_ending){0};
 	pdn_lock();
 	step_from_here();
-	bool found = pdn_evict_one(&victims, -1);
+	bool found = pdn_evict_one(&ending, -1);
 	step_to_here();
 	pdn_unlock();
 	ck_assert(found);
-	ck_assert_int_eq(pdn_victims_dispatch(&victims), 1);
+	ck_assert_int_eq(pdn_ending_dispatch(&ending), 1);
 }
 
 static unsigned length_with(unsigned count)
@@ -101,9 +101,9 @@ static unsigned spare;
 static void step_eviction_of_the_newest(void)
 {
 	make_regions(spare, spare + 1, true);
-	victims = (struct pdn_victims){0};
+	ending = (struct pdn_ending){0};
 	pdn_lock();
-	ck_assert(!pdn_evict_one(&victims, -1));
+	ck_assert(!pdn_evict_one(&ending, -1));
 	pdn_unlock();
 	let_go(spare, spare + 1);
 	step_eviction();
@@ -132,12 +132,12 @@ static void evict_one(unsigned wanted)
 {
 	bool found;
 
-	victims = (struct pdn_victims){0};
+	ending = (struct pdn_ending){0};
 	pdn_lock();
-	found = pdn_evict_one(&victims, -1);
+	found = pdn_evict_one(&ending, -1);
 	pdn_unlock();
 	ck_assert(found);
-	ck_assert_int_eq(pdn_victims_dispatch(&victims), 1);
+	ck_assert_int_eq(pdn_ending_dispatch(&ending), 1);
 	ck_assert_msg(!is_cached(AT(wanted), 1), "another region than %u was evicted", wanted);
 }
 
@@ -145,9 +145,9 @@ static void evict_none(void)
 {
 	bool found;
 
-	victims = (struct pdn_victims){0};
+	ending = (struct pdn_ending){0};
 	pdn_lock();
-	found = pdn_evict_one(&victims, -1);
+	found = pdn_evict_one(&ending, -1);
 	pdn_unlock();
 	ck_assert(!found);
 }
@@ -202,12 +202,12 @@ START_TEST(the_one_of_another_device_is_found_among_all_that_were_held)
 		make_regions(its + 1, many, true);
 		evict_none();
 		let_go(0, many);
-		victims = (struct pdn_victims){0};
+		ending = (struct pdn_ending){0};
 		pdn_lock();
-		found = pdn_evict_one(&victims, 1);
+		found = pdn_evict_one(&ending, 1);
 		pdn_unlock();
 		ck_assert_msg(found, "it was not found as number %u", its);
-		pdn_victims_dispatch(&victims);
+		pdn_ending_dispatch(&ending);
 		ck_assert(!is_cached(AT(its), 1));
 		ck_assert_int_eq(pindown_flush(), many - 1);
 		for (unsigned i = 0; i < many; i++)

@@ -235,11 +235,11 @@ static int load_another(void)
 	struct seen seen = {.address = 1};
 
 	for (int i = 0; i < 2; i++)
-		if (look_at_all(&seen) || pdn_here.loader_lock_works)
+		if (look_at_all(&seen) || pdn_this_process.loader_lock_works)
 			return 1;
 	if (!dlopen("libresolv.so.2", RTLD_NOW))
 		return 3;
-	return look_at_all(&seen) || !pdn_here.loader_lock_works;
+	return look_at_all(&seen) || !pdn_this_process.loader_lock_works;
 }
 
 static int fork_after_that(void)
@@ -251,7 +251,7 @@ static int fork_after_that(void)
 		return 2;
 	child = fork();
 	if (child == 0)
-		_exit(pdn_here.loader_lock_works || pdn_here.last_library);
+		_exit(pdn_this_process.loader_lock_works || pdn_this_process.last_library);
 	return waitpid(child, &status, 0) != child || status;
 }
 

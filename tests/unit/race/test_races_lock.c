@@ -14,7 +14,7 @@
 #include "tests/unit/support/stepping.h"
 #include "tests/unit/support/syscalls.h"
 
-static uint32_t *const lock = &pdn_here.lock[PDN_LOCK_CACHE];
+static uint32_t *const lock = &pdn_this_process.lock[PDN_LOCK_CACHE];
 enum { FREE, TAKEN, AWAITED };
 
 static bool is_played;

@@ -131,15 +131,15 @@ static bool is_unseen_without_fence(void)
 
 static void evict_it_late(void)
 {
-	struct pdn_victims victims = {0};
+	struct pdn_ending ending = {0};
 
 	pdn_lock();
 	stores_come_late();
 	unseen = broken && is_unseen_without_fence();
-	pdn_regions[number].victim = 0;
-	pdn_victims_add_idle(&victims, number, PINDOWN_REASON_FLUSHED);
+	pdn_regions[number].next = 0;
+	pdn_ending_add_idle(&ending, number, PINDOWN_REASON_FLUSHED);
 	pdn_unlock();
-	pdn_victims_dispatch(&victims);
+	pdn_ending_dispatch(&ending);
 }
 
 static enum outcome would_holder_be_known(void)
@@ -181,7 +181,7 @@ static void put(void)
 /* Unpins the region that a put left behind, although the put should have taken the lock. */
 static void clear_away(uint32_t number)
 {
-	struct pdn_victims last = {0};
+	struct pdn_ending last = {0};
 
 	pdn_lock();
 	pdn_region_take_kept(&last, number);

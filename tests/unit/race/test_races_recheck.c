@@ -101,12 +101,12 @@ END_TEST
 /* An eviction has chosen it, as it looked idle, and finds it in use. */
 static void try_to_evict(const pindown_region *held)
 {
-	struct pdn_victims victims = {0};
+	struct pdn_ending ending = {0};
 
 	pdn_lock();
-	pdn_victims_add_idle(&victims, pdn_region_number(held), PINDOWN_REASON_EVICTED);
+	pdn_ending_add_idle(&ending, pdn_region_number(held), PINDOWN_REASON_EVICTED);
 	pdn_unlock();
-	ck_assert_int_eq(pdn_victims_dispatch(&victims), 0);
+	ck_assert_int_eq(pdn_ending_dispatch(&ending), 0);
 }
 
 START_TEST(what_could_not_be_asked_about_is_checked_after_an_eviction)

@@ -327,7 +327,7 @@ static void other_ends_one_more(void)
 static void check_late_put(void)
 {
 	uint32_t number = pdn_region_number(second);
-	struct pdn_victims last = {0};
+	struct pdn_ending last = {0};
 	bool was_last;
 
 	if (!race_met()) {

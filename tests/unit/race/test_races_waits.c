@@ -77,7 +77,7 @@ static bool wait_for(uint64_t ns)
 	pdn_deadline(0); /* now is the first look at the clock */
 	deadline = pdn_deadline(ns);
 	pdn_lock();
-	in_time = pdn_wait_busy(deadline);
+	in_time = pdn_wait_for_work(deadline);
 	pdn_unlock();
 	is_played = false;
 	return in_time;

@@ -4,8 +4,10 @@
 #   make                    builds build/libpindown.so, build/pindown and the
 #                           simulated driver build/sim/libcuda.so.1
 #   make demo               shows the stale-registration bug, without and with it
-#   make check              runs every test (check-unit, check-sim: a part of them)
-#   make check-long         the same with long rounds, and all boots of the guest
+#   make check              runs the tests, in some five minutes of two processors
+#                           (check-unit, check-sim: a part of them)
+#   make check-rest         those that it leaves out, as they take longer
+#   make check-long         both with long rounds, and all boots of the guest
 #   make test T=index       runs one test, or those a pattern means: T='races*'
 #   make gdb T=index        starts that program under gdb, as the test runs it
 #   make kmod               builds the kernel module for the running kernel (KDIR)
@@ -213,7 +215,7 @@ SAN_RUNTIME := $(if $(findstring address,$(SAN)),libasan.so)
 SAN_RUNTIME := $(if $(findstring thread,$(SAN)),libtsan.so,$(SAN_RUNTIME))
 SAN_PRELOAD := $(if $(SAN_RUNTIME),$(shell $(CC) -print-file-name=$(SAN_RUNTIME)))
 IN_BUILD = BUILD=$(abspath $(B)) CC='$(CC)' SAN='$(SAN)' SAN_PRELOAD='$(SAN_PRELOAD)' \
-	CHECK_OPTIONAL='$(CHECK_OPTIONAL)' CHECK_LONG='$(CHECK_LONG)'
+	CHECK_OPTIONAL='$(CHECK_OPTIONAL)' CHECK_LONG='$(CHECK_LONG)' CHECK_PART='$(CHECK_PART)'
 
 # Without the Check library its tests are not built, and tests/run says so.
 unit_built := $(CHECK_UNIT)
@@ -225,8 +227,11 @@ endif
 
 # What `make check` builds and runs.
 tests: $(ALL) $(unit_built) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_WITH)
+check: CHECK_PART ?= $(if $(CHECK_LONG),,main)
 check: tests
 	@$(IN_BUILD) tests/run $(CHECK_UNIT) $(CHECK_SIM) $(CHECK_TREE) $(CHECK_GUEST)
+check-rest:
+	@$(MAKE) --no-print-directory check CHECK_PART=rest
 check-long:
 	@$(MAKE) --no-print-directory check CHECK_LONG=1
 check-unit: $(ALL) $(unit_built)
@@ -296,5 +301,5 @@ clean:
 	rm -rf build compile_commands.json
 
 -include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
-.PHONY: all tests check check-long check-unit check-sim demo bench bench-docs bench-programs \
-	bench-scale install uninstall clean
+.PHONY: all tests check check-rest check-long check-unit check-sim demo bench bench-docs \
+	bench-programs bench-scale install uninstall clean

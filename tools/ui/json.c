@@ -9,6 +9,7 @@
 #include "tools/base/texts.h"
 
 static unsigned depth, members; /* members: written so far in the innermost object or list */
+static bool in_row;
 
 static void put(const char *text, size_t length)
 {
@@ -22,6 +23,8 @@ static void new_line(void)
 {
 	char *at = out_reserve();
 
+	if (in_row)
+		return;
 	*at++ = '\n';
 	out_commit(put_spaces(at, 2 * depth));
 }
@@ -145,6 +148,18 @@ void json_begin_list(const char *key)
 void json_end_list(void)
 {
 	close_nested("]");
+}
+
+void json_begin_row(const char *key)
+{
+	open_nested(key, "[");
+	in_row = true;
+}
+
+void json_end_row(void)
+{
+	close_nested("]");
+	in_row = false;
 }
 
 void json_text(const char *key, const char *text)

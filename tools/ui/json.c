@@ -86,14 +86,20 @@ char *json_quoted(char *at, const char *text, size_t length)
 	return at;
 }
 
-/* In pieces that have room in the output. */
+/* In pieces that have room in the output, of whole characters: each may be written by itself. */
 static void put_quoted(const char *text)
 {
 	size_t length = strlen(text);
 	char *quoted = allocate(length * 6 + 3), *end = json_quoted(quoted, text, length);
 
-	for (char *at = quoted; at < end; at += OUT_RESERVED)
-		put(at, end - at < OUT_RESERVED ? (size_t)(end - at) : OUT_RESERVED);
+	for (char *at = quoted; at < end;) {
+		size_t piece = end - at < OUT_RESERVED ? (size_t)(end - at) : OUT_RESERVED;
+
+		while (at + piece < end && (at[piece] & 0xc0) == 0x80)
+			piece--;
+		put(at, piece);
+		at += piece;
+	}
 	release(quoted);
 }
 

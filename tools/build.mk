@@ -25,7 +25,7 @@ ALL += $(B)/pindown
 $(B)/obj/tools/system/preload.c.o: ALL_CFLAGS += -DPDN_LIBDIR='"$(LIBDIR)"'
 
 # It has these files in it.
-$(B)/obj/tools/report/html_page.c.o: tools/report/page.css tools/report/page.js
+$(B)/obj/tools/report/html.c.o: $(wildcard tools/report/page/*)
 
 $(B)/pindown: $(TOOLS_OBJ) $(TOOLS_SHARED)
 	$(CC) $(ALL_CFLAGS) $^ -o $@ $(ALL_LDFLAGS) $(TOOLS_LIBS) -lpthread

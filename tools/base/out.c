@@ -71,6 +71,10 @@ void out_flush(void)
 	size_t done = 0, total = text_make_valid(out.buffer, out.used, out.utf8);
 
 	out.used = 0;
+	if (out.sink) {
+		out.sink(out.buffer, total);
+		return;
+	}
 	while (done < total) {
 		ssize_t n = write(out.fd, out.buffer + done, total - done);
 

@@ -16,6 +16,7 @@ enum out_colour { OUT_AUTO, OUT_ALWAYS, OUT_NEVER };
 
 struct out {
 	int fd;
+	void (*sink)(const char *text, size_t length); /* gets the output instead of fd; or NULL */
 	bool colour, utf8;
 	unsigned width; /* columns; a narrower terminal counts as OUT_NARROWEST */
 	size_t used;

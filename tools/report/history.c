@@ -6,7 +6,8 @@
 
 #include "tools/base/memory.h"
 
-struct view *history_view(const struct history *history, int64_t file, int64_t device)
+/* NULL: there is no such view. */
+static struct view *history_view(const struct history *history, int64_t file, int64_t device)
 {
 	for (unsigned i = 0; i < history->view_count; i++)
 		if (history->views[i].file == file && history->views[i].device == device)
@@ -38,20 +39,16 @@ void history_begin(struct history *history, unsigned columns, uint64_t span, uns
 /* The views of a region's process and device, made at its first pin if there is space. */
 static void add_views_of(struct history *history, const struct region *region)
 {
-	if (!history_view(history, EVERY, region->device)) {
+	if (!history_view(history, EVERY, region->device))
 		add_view(history, EVERY, region->device);
-		history->devices++;
-	}
 	if (!history_view(history, region->file, EVERY)) {
 		if (history->viewed == MAX_VIEWED)
 			return;
 		history->viewed++;
 		add_view(history, region->file, EVERY);
 	}
-	if (!history_view(history, region->file, region->device)) {
+	if (!history_view(history, region->file, region->device))
 		add_view(history, region->file, region->device);
-		history->processes[region->file].devices++;
-	}
 }
 
 static void note_max(struct view *view)

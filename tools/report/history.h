@@ -27,7 +27,6 @@ enum { EVERY = -2 };
 /* A process by itself, for the table of processes. */
 struct process_peak {
 	uint64_t now, peak; /* pinned bytes */
-	unsigned devices;   /* on which it pinned */
 };
 
 /* The life of a region, for the map of addresses. */
@@ -39,7 +38,7 @@ struct life {
 	int16_t device;
 };
 
-enum { MAX_LIVES = 1000000, MAX_VIEWED = 32 /* processes with views of their own */ };
+enum { MAX_LIVES = 100000, MAX_VIEWED = 32 /* processes with views of their own */ };
 
 struct history {
 	unsigned columns; /* 0: nothing is collected */
@@ -49,7 +48,6 @@ struct history {
 	unsigned viewed;		/* processes with views of their own */
 	struct process_peak *processes; /* by file */
 	unsigned process_count;
-	unsigned devices; /* seen */
 	struct life *lives;
 	unsigned life_count, life_capacity;
 	bool cut; /* there were more than MAX_LIVES */
@@ -62,8 +60,5 @@ void history_unpin(struct history *history, const struct region *region, uint64_
 /* Adds the regions that are still pinned at the end. */
 void history_end(struct history *history, const struct regions *left);
 void history_free(struct history *history);
-
-/* NULL: there is no such view. */
-struct view *history_view(const struct history *history, int64_t file, int64_t device);
 
 #endif

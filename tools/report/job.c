@@ -13,6 +13,7 @@
 #include "tools/base/memory.h"
 #include "tools/base/texts.h"
 #include "tools/command.h"
+#include "tools/report/html.h"
 #include "tools/trace/rank.h"
 #include "tools/trace/symbols.h"
 
@@ -363,6 +364,16 @@ static void print(const struct job *job, const struct report_wishes *wishes)
 	print_processes(job, wishes);
 }
 
+static bool write_page(const struct job *job, const struct report_wishes *wishes)
+{
+	if (!html_begin(wishes->html))
+		return false;
+	print(job, wishes);
+	html_data();
+	job_json(job);
+	return html_end(wishes->html);
+}
+
 /* ---- all ------------------------------------------------------------------------------------ */
 
 static void free_job(struct job *job)
@@ -393,7 +404,7 @@ int job_report(const char *folder, const struct report_wishes *wishes)
 		status = report_judge(&job.verdict, wishes);
 	if (status == STATUS_OK && job.unreadable)
 		status = wishes->check ? STATUS_UNKNOWN : STATUS_DAMAGED;
-	if (wishes->html && !job_html(wishes->html, &job))
+	if (wishes->html && !write_page(&job, wishes))
 		status = STATUS_DAMAGED;
 	free_job(&job);
 	return status;

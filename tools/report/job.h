@@ -76,8 +76,7 @@ bool job_is_folder(const char *name);
 /* Reads, prints, and returns the exit status. */
 int job_report(const char *folder, const struct report_wishes *wishes);
 
-/* The same as JSON (json.c) and as a page (html_job.c). */
+/* The same as JSON (json.c). */
 void job_json(const struct job *job);
-bool job_html(const char *name, const struct job *job);
 
 #endif

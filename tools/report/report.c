@@ -8,6 +8,7 @@
 #include "tools/base/out.h"
 #include "tools/ui/pager.h"
 #include "tools/ui/plot.h"
+#include "tools/report/html.h"
 #include "tools/report/job.h"
 #include "tools/report/report.h"
 #include "tools/trace/rank.h"
@@ -236,7 +237,7 @@ static struct tally *count(struct reader *reader, const struct report_wishes *wi
 	unsigned columns = out.width - PLOT_MARGIN - 1;
 
 	return tally_make(reader, columns < MAX_COLUMNS ? columns : MAX_COLUMNS,
-			  wishes->html ? HISTORY : 0);
+			  wishes->html || wishes->json ? HISTORY : 0);
 }
 
 static void print(const struct reader *reader, const struct tally *tally,
@@ -254,6 +255,18 @@ static void print(const struct reader *reader, const struct tally *tally,
 	print_devices(tally);
 	print_calls(tally);
 	out_flush();
+}
+
+/* A page has the text, too, for browsers without JavaScript. */
+static bool write_page(const struct reader *reader, const struct tally *tally,
+		       const struct report_wishes *wishes)
+{
+	if (!html_begin(wishes->html))
+		return false;
+	print(reader, tally, wishes);
+	html_data();
+	report_json(reader, tally);
+	return html_end(wishes->html);
 }
 
 bool report_is_page(const struct report_wishes *wishes)
@@ -317,7 +330,7 @@ static int report(char *const *names, unsigned number, const struct report_wishe
 	if (wishes->check)
 		verdict_add(&verdict, reader, tally);
 	status = status_of(reader, wishes, &verdict);
-	if (wishes->html && !report_html(wishes->html, reader, tally))
+	if (wishes->html && !write_page(reader, tally, wishes))
 		status = STATUS_DAMAGED;
 	tally_free(tally, reader);
 	symbols_free();

@@ -49,12 +49,6 @@ bool report_is_page(const struct report_wishes *wishes);
 /* Prints all of it as one JSON document (json.c). */
 void report_json(const struct reader *reader, const struct tally *tally);
 
-/*
- * Writes a page with everything (html.c), for "-" to standard output. False, after one line, when
- * it fails.
- */
-bool report_html(const char *name, const struct reader *reader, const struct tally *tally);
-
 /* The changes from one run to the other (diff.c). */
 void report_diff(const struct tally *one, const struct tally *other);
 

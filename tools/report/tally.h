@@ -67,9 +67,9 @@ struct tally {
 	struct reused reused;
 	uint64_t kept, kept_peak; /* bytes still pinned after their free */
 	struct sites sites;
-	struct history history; /* only with --html */
+	struct history history; /* only with --html or --json */
 	struct allocations allocations;
-	/* bytes over time: for text, and with --html for a picture */
+	/* bytes over time: for text, and for the history */
 	struct timeline allocated, allocated_fine;
 	/* Bits 1 << enum pdn_event: recorded by all files; by some. */
 	uint64_t recorded, recorded_by_some;

@@ -9,6 +9,7 @@
 #include "tools/base/texts.h"
 
 static unsigned depth, members; /* members: written so far in the innermost object or list */
+static bool in_row;
 
 static void put(const char *text, size_t length)
 {
@@ -22,6 +23,8 @@ static void new_line(void)
 {
 	char *at = out_reserve();
 
+	if (in_row)
+		return;
 	*at++ = '\n';
 	out_commit(put_spaces(at, 2 * depth));
 }
@@ -83,14 +86,20 @@ char *json_quoted(char *at, const char *text, size_t length)
 	return at;
 }
 
-/* In pieces that have room in the output. */
+/* In pieces that have room in the output, of whole characters: each may be written by itself. */
 static void put_quoted(const char *text)
 {
 	size_t length = strlen(text);
 	char *quoted = allocate(length * 6 + 3), *end = json_quoted(quoted, text, length);
 
-	for (char *at = quoted; at < end; at += OUT_RESERVED)
-		put(at, end - at < OUT_RESERVED ? (size_t)(end - at) : OUT_RESERVED);
+	for (char *at = quoted; at < end;) {
+		size_t piece = end - at < OUT_RESERVED ? (size_t)(end - at) : OUT_RESERVED;
+
+		while (at + piece < end && (at[piece] & 0xc0) == 0x80)
+			piece--;
+		put(at, piece);
+		at += piece;
+	}
 	release(quoted);
 }
 
@@ -145,6 +154,18 @@ void json_begin_list(const char *key)
 void json_end_list(void)
 {
 	close_nested("]");
+}
+
+void json_begin_row(const char *key)
+{
+	open_nested(key, "[");
+	in_row = true;
+}
+
+void json_end_row(void)
+{
+	close_nested("]");
+	in_row = false;
 }
 
 void json_text(const char *key, const char *text)

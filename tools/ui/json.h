@@ -14,6 +14,9 @@ void json_begin_object(const char *key);
 void json_end_object(void);
 void json_begin_list(const char *key);
 void json_end_list(void);
+/* A list on one line. It has no objects and no other lists. */
+void json_begin_row(const char *key);
+void json_end_row(void);
 
 /* A text of NULL becomes null. Bytes that are not valid UTF-8 are taken for Latin-1. */
 void json_text(const char *key, const char *text);

@@ -21,7 +21,7 @@ function same(what, seen, wanted) {
 function load(width) {
 	const frame = document.createElement('iframe');
 
-	frame.style = 'border:0;height:5000px;width:' + width + 'px';
+	frame.style = 'border:0;height:20000px;width:' + width + 'px';
 	frame.srcdoc = page.replace('<head>', '<head><script>window.errors=[];' +
 		'window.onerror=function(text){errors.push(text)}</script>');
 	return new Promise(function (resolve) {
@@ -58,20 +58,22 @@ function scale(root, title) {
 	return texts(plot(root, title), '.y')[0];
 }
 
+/* A region that was freed while pinned has a second box, of another colour. */
 function shown_boxes(root) {
-	return all(root, 'rect[data-f]').filter(function (box) {
-		return box.style.display !== 'none';
-	}).length;
+	return plot(root, 'Addresses over time').querySelector('path.p').getAttribute('d')
+		.split('M').length - 1;
 }
 
 function button(root, title) {
 	return root.querySelector('.tools button[title="' + title + '"]');
 }
 
-function choose(root, title, value) {
+function choose(root, title, text) {
 	const select = root.querySelector('.tools select[title="' + title + '"]');
 
-	select.value = String(value);
+	select.value = all(select, 'option').filter(function (option) {
+		return option.textContent === text;
+	})[0].value;
 	select.onchange();
 }
 
@@ -83,13 +85,124 @@ function point(view, chart, kind, where) {
 		clientY: box.top + box.height / 2}));
 }
 
+/* The table below a heading; undefined: there is no such heading. */
+function table_of(root, title) {
+	const heading = all(root, 'h2').filter(function (h) { return h.textContent === title; })[0];
+
+	return heading && heading.nextElementSibling.querySelector('table');
+}
+
+/* ---- the page shows what the report has ------------------------------------------------------- */
+
+function check_table(root, title, rows, texts_of_row) {
+	const table = table_of(root, title);
+
+	same('rows of ' + title, table ? table.tBodies[0].rows.length : 0,
+	     Math.min(rows.length, 500));
+	rows.slice(0, 500).forEach(function (row, i) {
+		const cells = texts(table.tBodies[0].rows[i], 'td');
+		const missing = texts_of_row(row).filter(function (wanted) {
+			return cells.indexOf(typeof wanted === 'string' ? wanted :
+				wanted.toLocaleString('en').replace(/,/g, ' ')) < 0;
+		});
+
+		if (missing.length)
+			check(title + ', row ' + i, false, [missing, cells]);
+	});
+}
+
+function check_report(root, report) {
+	const boxes = all(root, '.answer').map(function (box) { return texts(box, 'em,b,span'); });
+	const command = report.processes[0].command.join(' ');
+
+	report.answers.forEach(function (answer, i) {
+		const value = answer.count ? String(answer.count) : answer.none ? '–' : 'none';
+
+		same('the answer ' + answer.key, boxes[i], [answer.name, value,
+			answer.count ? answer.more : answer.none || '']);
+	});
+	same('the title', root.querySelector('h1').textContent, command);
+	same('the title of the window', root.title, (command + ' – pindown report').trim());
+	[['Stale registrations: memory freed while in use', report.stale],
+		['Freed in stream order while in use', report.ordered],
+		['Missed invalidations', report.missed], ['Still pinned at the end', report.left],
+		['Freed while the program had a dma-buf of it open', report.exports]
+	].forEach(function (list) {
+		check_table(root, list[0], list[1], function (row) {
+			return [row.addr, String(row.pid)];
+		});
+	});
+	check_table(root, 'Freed while the program had a registration of it', report.registrations,
+	            function (row) { return [row.addr, row.fate, String(row.pid)]; });
+	check_table(root, 'Registrations', report.consumers, function (row) {
+		return [row.consumer || '–', row.made, row.held];
+	});
+	check_table(root, 'Allocated bytes by call site', report.allocation_sites, function (row) {
+		return [row.caller || '–', row.call];
+	});
+	check_table(root, 'Call sites', report.sites, function (row) {
+		return [row.caller, row.call];
+	});
+	check_table(root, 'Calls', report.calls, function (row) {
+		return [row.call, row.count, row.failed];
+	});
+	check_table(root, 'Devices', report.devices, function (row) {
+		return [row.device, row.pins];
+	});
+	same('the definitions', texts(root, '.definitions').join(), report.definitions || '');
+	same('charts', texts(root, '.picture h2'), [].concat(
+		report.cache.pins ? ['Pinned bytes', 'Live regions', 'BAR use'] : [],
+		report.allocated.peak_bytes ? ['Allocated bytes'] : [],
+		report.history.regions.length ? ['Addresses over time'] : []));
+	if (report.history.regions.length)
+		same('regions on the map', shown_boxes(root), report.history.regions.length);
+}
+
+function check_job(root, job) {
+	const shown = job.outliers.filter(function (one) { return one.shown; });
+	const heads = texts(table_of(root, 'Processes, the worst first'), 'th');
+
+	same('the figures of the boxes', texts(root, '.answer em'),
+	     shown.map(function (one) { return one.name; }));
+	shown.forEach(function (one, i) {
+		const text = all(root, '.answer')[i].textContent, by = one.by;
+
+		if (by)
+			check('who has most: ' + one.figure, one.most === one.median ||
+			      text.indexOf('rank ' + by.rank + ' on ' + by.host) > 0, text);
+		else
+			check('none: ' + one.figure, /none|unknown in/.test(text), text);
+	});
+	same('columns', heads.length, 5 + job.outliers.filter(function (one) {
+		return one.by;
+	}).length);
+	check_table(root, 'Processes, the worst first', job.processes, function (row) {
+		return [String(row.rank), String(row.pid), row.host, row.trace.split('/').pop()];
+	});
+	same('bad processes', all(root, 'tr.bad').length, expected.bad);
+}
+
+/* What these traces have, which the script has to print as the command does. */
+function check_expected(root) {
+	(expected.boxes || []).forEach(function (text) {
+		check('a box: ' + text, texts(root, '.answer').indexOf(text) >= 0,
+		      texts(root, '.answer'));
+	});
+	(expected.texts || []).forEach(function (text) {
+		check('a text: ' + text, root.body.innerText.indexOf(text) >= 0, root.body.innerText);
+	});
+	(expected.cells || []).forEach(function (text) {
+		check('a cell: ' + text, texts(root, 'td').indexOf(text) >= 0, texts(root, 'td'));
+	});
+	if (expected.narrow)
+		same('boxes of flame graphs without a text', all(root, '.flame .narrow').map(
+			function (box) { return box.title.split(':')[0]; }).sort(), expected.narrow);
+	same('markup from a trace', all(root, 'b b, h1 *, td i').length, 0);
+}
+
 /* ---- what a reader does ---------------------------------------------------------------------- */
 
 function check_first_look(root) {
-	const still = new DOMParser().parseFromString(page, 'text/html'); /* its script is not run */
-
-	same('the scales that the script draws are those of the page', texts(root, '.plot .y'),
-	     texts(still, '.plot .y'));
 	same('the whole time is shown', part(root), [0, 1000]);
 	check('there is nothing to zoom out of', button(root, 'zoom out').disabled &&
 	      button(root, 'whole time').disabled && button(root, 'earlier').disabled &&
@@ -105,19 +218,18 @@ function check_selectors(root) {
 	     ['all processes'].concat(expected.processes.map(function (process) {
 		     return process.name;
 	     })));
-	expected.processes.forEach(function (process, i) {
-		choose(root, 'process', i);
+	expected.processes.forEach(function (process) {
+		choose(root, 'process', process.name);
 		same('the peak of ' + process.name, scale(root, 'Pinned bytes'), process.peak);
-		same('the boxes of ' + process.name, shown_boxes(root),
-		     all(root, 'rect[data-f="' + i + '"]').length);
-		choose(root, 'GPU', (process.gpu + 1) % expected.gpus);
+		same('the boxes of ' + process.name, shown_boxes(root), process.regions);
+		choose(root, 'GPU', 'GPU ' + (process.gpu + 1) % expected.gpus);
 		same('another GPU of ' + process.name, [scale(root, 'Pinned bytes'),
 		     scale(root, 'Live regions'), shown_boxes(root)], ['0 B', '0', 0]);
-		choose(root, 'GPU', process.gpu);
+		choose(root, 'GPU', 'GPU ' + process.gpu);
 		same('the GPU of ' + process.name, scale(root, 'Pinned bytes'), process.peak);
-		choose(root, 'GPU', -2);
+		choose(root, 'GPU', 'all GPUs');
 	});
-	choose(root, 'process', -2);
+	choose(root, 'process', 'all processes');
 	same('all again', [texts(root, '.plot .y'), shown_boxes(root)], [scales, boxes]);
 }
 
@@ -156,6 +268,10 @@ function check_pointer(view, root) {
 	      readout.textContent);
 	point(view, chart, 'leave', .5);
 	same('until it leaves', readout.textContent, '');
+	point(view, plot(root, 'Addresses over time'), 'move', .3);
+	const region = plot(root, 'Addresses over time').querySelector('.readout').textContent;
+	check('on the map, its region', region.indexOf(expected.region) > 0, region);
+	point(view, plot(root, 'Addresses over time'), 'leave', .3);
 	point(view, chart, 'down', .2);
 	point(view, chart, 'move', .5);
 	check('what is being selected is marked', chart.querySelector('.pick').style.display === '',
@@ -170,10 +286,7 @@ function check_pointer(view, root) {
 }
 
 function check_sorting(view, root, title) {
-	const heading = all(root, 'h2').filter(function (h) { return h.textContent === title; })[0];
-	const table = all(root, 'table').filter(function (t) {
-		return heading.compareDocumentPosition(t) & 4 /* it follows */;
-	})[0];
+	const table = table_of(root, title);
 	const heads = texts(table, 'th'), peak = all(table, 'th')[heads.indexOf('peak')];
 	const host = all(table, 'th')[heads.indexOf('host')];
 	function column(head) {
@@ -208,14 +321,20 @@ function check_width(view, root, width) {
 async function drive() {
 	for (const width of [1400, 420]) {
 		const view = await load(width), root = view.document;
+		const report = JSON.parse(root.getElementById('report').textContent);
 
+		if (report.job)
+			check_job(root, report);
+		else
+			check_report(root, report);
+		check_expected(root);
 		if (expected.processes) {
 			check_first_look(root);
 			check_selectors(root);
 			check_buttons(root);
 			check_pointer(view, root);
 			check_sorting(view, root, 'Processes');
-		} else {
+		} else if (report.job) {
 			check_sorting(view, root, 'Processes, the worst first');
 		}
 		check_width(view, root, width);

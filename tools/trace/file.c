@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cache/trace/journal/rescue.h"
 #include "tools/trace/journal.h"
 #include "tools/trace/rank.h"
 #include "tools/base/memory.h"
@@ -474,6 +475,8 @@ static void read_journal(struct trace_file *file)
 	file->header.lost = journal_header(file->journal)->lost;
 	if (file->header.units < file->bytes / PDN_TRACE_UNIT)
 		file->bytes = file->header.units * PDN_TRACE_UNIT;
+	/* It may have been renamed: then only we know where it is. */
+	pdn_journal_rescue(file->name);
 }
 
 struct trace_file *trace_file_open(const char *name)

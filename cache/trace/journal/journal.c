@@ -58,7 +58,6 @@ static struct pdn_journal *segment(unsigned number)
 	made = new_segment();
 	if (made && number) {
 		strcpy(made->path, segments[0]->path);
-		made->view = segments[0]->view;
 		/* All before the pieces. What is only half identified belongs to no file. */
 		memcpy(made, segments[0], offsetof(struct pdn_journal, pieces));
 	}
@@ -96,7 +95,6 @@ void pdn_journal_publish(const struct pdn_trace_header *header, uint64_t device,
 	first->inode = inode;
 	first->pid = header->pid;
 	first->begin = header->begin;
-	first->view = pdn_journal_view();
 	strncat(first->path, path, sizeof(first->path) - 1);
 	/* Pairs with readers in other processes, which know a journal by its magic. */
 	pdn_full_fence();

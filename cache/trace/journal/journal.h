@@ -42,11 +42,6 @@ struct pdn_journal_piece {
 	uint32_t reserved2;
 };
 
-/* What a path is relative to: the mount namespace, and the folder that is "/". 0: not known. */
-struct pdn_journal_view {
-	uint64_t namespace, device, inode;
-};
-
 /* A segment begins with this; its pieces lie from PDN_JOURNAL_HEAD on. */
 struct pdn_journal {
 	char magic[16];		/* stored last */
@@ -55,7 +50,6 @@ struct pdn_journal {
 	struct pdn_trace_clock begin;
 	struct pdn_journal_piece pieces[PDN_JOURNAL_PIECES];
 	char path[PATH_MAX]; /* of the file, as the process names it */
-	struct pdn_journal_view view;
 	/* For the writer: the segment's number plus 1; 0: it is private memory, or removed. */
 	int32_t segment;
 };

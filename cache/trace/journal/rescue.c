@@ -13,8 +13,10 @@
 #include "cache/base/process/system.h"
 
 enum {
-	MAX_CHECKED = 4096,   /* the usual limit of a machine's segments */
-	KEPT_SECONDS = 86400, /* a journal that can't be saved is removed at this age */
+	MAX_CHECKED = 4096, /* the usual limit of a machine's segments */
+	/* Journals that can't be saved are kept until this age, and so many of a user. */
+	KEPT_SECONDS = 86400,
+	MAX_KEPT = 64,
 };
 
 /*
@@ -69,28 +71,7 @@ bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint6
 	       memcmp(&journal->begin, &header->begin, sizeof(header->begin)) == 0;
 }
 
-struct pdn_journal_view pdn_journal_view(void)
-{
-	struct pdn_journal_view view = {0};
-	struct stat status;
-
-	view.namespace = pdn_sys_stat("/proc/self/ns/mnt", &status) ? status.st_ino : 0;
-	if (pdn_sys_stat("/", &status)) {
-		view.device = status.st_dev;
-		view.inode = status.st_ino;
-	}
-	return view;
-}
-
 /* ---- rescue ---------------------------------------------------------------------------------- */
-
-/* Only a process that sees the same files under the same names can tell that a file is gone. */
-static bool sees_the_same(const struct pdn_journal *journal)
-{
-	const struct pdn_journal_view view = pdn_journal_view();
-
-	return view.namespace && memcmp(&view, &journal->view, sizeof(view)) == 0;
-}
 
 /* Does not extend a file that was truncated meanwhile. */
 static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, uint64_t at)
@@ -110,41 +91,53 @@ static bool save_to(int fd, uint64_t size, const struct pdn_journal *journal, ui
 	return true;
 }
 
-/* Has all that can be saved been written to the file, or is the file gone? */
-static bool is_saved_or_gone(const struct pdn_journal *journal, uint64_t at)
+/*
+ * Is the journal's file at this path, and has all that can be saved been written to it? Where it is
+ * not, it may have been renamed: whoever opens it finds its journal by device and inode.
+ */
+static bool is_saved(const struct pdn_journal *journal, uint64_t at, const char *path)
 {
-	int fd = pdn_sys_open(journal->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	int fd = pdn_sys_open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	struct pdn_trace_header header;
 	struct stat status;
-	bool is_there, done;
+	bool saved;
 
-	is_there = fd >= 0 && pdn_sys_fstat(fd, &status) && S_ISREG(status.st_mode) &&
-		   status.st_uid == geteuid() &&
-		   pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
-		   pdn_journal_is_of(journal, status.st_dev, status.st_ino, &header);
-	done = is_there ? save_to(fd, (uint64_t)status.st_size, journal, at)
-			: (fd >= 0 || fd == -ENOENT) && sees_the_same(journal);
-	if (fd >= 0)
-		pdn_sys(SYS_close, fd);
-	return done;
+	if (fd < 0)
+		return false;
+	saved = pdn_sys_fstat(fd, &status) && S_ISREG(status.st_mode) &&
+		status.st_uid == geteuid() &&
+		pdn_sys(SYS_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
+		pdn_journal_is_of(journal, status.st_dev, status.st_ino, &header) &&
+		save_to(fd, (uint64_t)status.st_size, journal, at);
+	pdn_sys(SYS_close, fd);
+	return saved;
 }
+
+struct rescue {
+	const char *renamed; /* or NULL */
+	unsigned kept;
+};
 
 static void rescue_one(const struct pdn_journal *journal, uint64_t at, int segment,
 		       const struct shmid_ds *about, void *context)
 {
 	int64_t now = (int64_t)(pdn_sys_clock(CLOCK_REALTIME) / 1000000000);
+	struct rescue *rescue = context;
 	struct pdn_shield shield;
 
-	(void)context;
 	if (about->shm_nattch)
 		return;
 	pdn_shield_up(&shield);
-	if (is_saved_or_gone(journal, at) || now - about->shm_ctime > KEPT_SECONDS)
+	if (is_saved(journal, at, journal->path) ||
+	    (rescue->renamed && is_saved(journal, at, rescue->renamed)) ||
+	    now - about->shm_ctime > KEPT_SECONDS || ++rescue->kept > MAX_KEPT)
 		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
 	pdn_shield_down(&shield);
 }
 
-void pdn_journal_rescue(void)
+void pdn_journal_rescue(const char *renamed)
 {
-	visit_all(false, rescue_one, NULL);
+	struct rescue rescue = {.renamed = renamed};
+
+	visit_all(false, rescue_one, &rescue);
 }

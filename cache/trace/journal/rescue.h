@@ -6,12 +6,6 @@
 #include "cache/trace/journal/journal.h"
 
 /*
- * The mount namespace and the root folder of this process. A path means the same file to another
- * one only where both are the same.
- */
-struct pdn_journal_view pdn_journal_view(void);
-
-/*
  * Calls `visit` for each journal on this machine that belongs to this user (root: to any user).
  * `journal` is a copy. The segment itself is mapped read-only at `at`: read it by pdn_safe_read(),
  * as there may be no memory behind it. Its process may be writing it. `about` is the kernel's
@@ -25,7 +19,10 @@ void pdn_journal_each(pdn_journal_visit *visit, void *context);
 bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint64_t inode,
 		       const struct pdn_trace_header *header);
 
-/* Writes the journals of this user's killed processes into their files, and removes them. */
-void pdn_journal_rescue(void);
+/*
+ * Writes the journals of this user's killed processes into their files, and removes them. A file is
+ * where its process had it, or is `renamed` (NULL: none). What has no file is kept for a day.
+ */
+void pdn_journal_rescue(const char *renamed);
 
 #endif

@@ -190,14 +190,45 @@ START_TEST(no_room_to_save_in)
 }
 END_TEST
 
-START_TEST(the_file_is_gone)
+/* The file may have another name now: who reads it finds the journal, and saves it. */
+START_TEST(the_file_was_renamed)
 {
+	char name[300];
 	int child;
 
-	write_and_end_so(0, &child);
-	unlink(own_name(child, ""));
-	pdn_journal_rescue();
+	write_and_end_so((unsigned)_i, &child);
+	snprintf(name, sizeof(name), "%s", own_name(child, ""));
+	ck_assert_int_eq(rename(name, "renamed.pdt"), 0);
+	pdn_journal_rescue(NULL);
+	ck_assert_uint_eq(journals_of(child), 1);
+	read_back("renamed.pdt");
+	expect_all(ends[_i].count);
 	ck_assert_uint_eq(journals_of(child), 0);
+	ck_assert_int_eq(rename("renamed.pdt", name), 0);
+	read_copy_back(child);
+	expect_all(ends[_i].count);
+}
+END_TEST
+
+/* It can't be told from one that was removed. So these are kept, but not any number of them. */
+START_TEST(many_files_are_gone)
+{
+	enum { TOO_MANY = 70, KEPT = 64 };
+	unsigned left = 0;
+	int children[TOO_MANY];
+
+	if (unshare(CLONE_NEWIPC) != 0) {
+		skip_test("no IPC namespace can be made here, and other tests' journals count");
+		return;
+	}
+	for (unsigned i = 0; i < TOO_MANY; i++) {
+		write_and_end_so(0, &children[i]);
+		unlink(own_name(children[i], ""));
+	}
+	pdn_journal_rescue(NULL);
+	for (unsigned i = 0; i < TOO_MANY; i++)
+		left += journals_of(children[i]);
+	ck_assert_uint_eq(left, KEPT);
 }
 END_TEST
 
@@ -212,8 +243,8 @@ START_TEST(another_file_is_there)
 	unlink(own_name(child, ""));
 	memset(text, 'x', sizeof(text) - 1);
 	put_file(own_name(child, ""), text);
-	pdn_journal_rescue();
-	ck_assert_uint_eq(journals_of(child), 0);
+	pdn_journal_rescue(NULL);
+	ck_assert_uint_eq(journals_of(child), 1);
 	file = fopen(own_name(child, ""), "r");
 	ck_assert_uint_eq(fread(after, 1, sizeof(after), file), sizeof(text) - 1);
 	fclose(file);
@@ -231,12 +262,8 @@ START_TEST(a_link_to_the_file_is_there)
 	snprintf(moved, sizeof(moved), "%s.moved", own_name(child, ""));
 	ck_assert_int_eq(rename(own_name(child, ""), moved), 0);
 	ck_assert_int_eq(symlink(moved, own_name(child, "")), 0);
-	pdn_journal_rescue();
+	pdn_journal_rescue(NULL);
 	ck_assert_uint_eq(journals_of(child), 1);
-	unlink(own_name(child, ""));
-	unlink(moved);
-	pdn_journal_rescue();
-	ck_assert_uint_eq(journals_of(child), 0);
 }
 END_TEST
 
@@ -248,7 +275,7 @@ START_TEST(the_file_was_cut)
 
 	write_and_end_so(0, &child);
 	ck_assert_int_eq(truncate(own_name(child, ""), 70000), 0);
-	pdn_journal_rescue();
+	pdn_journal_rescue(NULL);
 	ck_assert_uint_eq(journals_of(child), 0);
 	ck_assert_int_eq(stat(own_name(child, ""), &status), 0);
 	ck_assert_int_eq(status.st_size, 70000);
@@ -264,7 +291,7 @@ static void rescue_elsewhere(void)
 	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
 	    mount("none", folder, "tmpfs", 0, NULL) != 0)
 		_exit(77);
-	pdn_journal_rescue();
+	pdn_journal_rescue(NULL);
 }
 
 START_TEST(the_file_is_elsewhere)
@@ -446,7 +473,7 @@ START_TEST(a_journal_that_lies)
 	read_back("t.pdt");
 	expect_all(MANY);
 	shmdt(journal);
-	pdn_journal_rescue();
+	pdn_journal_rescue(NULL);
 	ck_assert_int_eq(stat(real, &status), 0);
 	read_copy_back(child);
 	expect_all(MANY);
@@ -670,11 +697,13 @@ int main(void)
 	tcase_add_loop_test(ends_case, the_reader_saves, 0, sizeof(ends) / sizeof(ends[0]));
 	tcase_add_loop_test(ends_case, the_next_process_saves, 0, sizeof(ends) / sizeof(ends[0]));
 	add_case(suite, "saving",
-		 (const TTest *const[]){no_room_to_save_in, the_file_is_gone, another_file_is_there,
-					a_link_to_the_file_is_there, the_file_was_cut,
-					the_file_is_elsewhere, a_living_process_is_left_alone,
-					a_chunk_behind_a_hole, a_record_under_way,
-					the_file_has_more_by_now, a_journal_that_lies,
-					a_segment_without_memory, without_shared_memory, NULL});
+		 (const TTest *const[]){
+			 no_room_to_save_in, many_files_are_gone, another_file_is_there,
+			 a_link_to_the_file_is_there, the_file_was_cut, the_file_is_elsewhere,
+			 a_living_process_is_left_alone, a_chunk_behind_a_hole, a_record_under_way,
+			 the_file_has_more_by_now, a_journal_that_lies, a_segment_without_memory,
+			 without_shared_memory, NULL});
+	ends_case = add_case(suite, "names", (const TTest *const[]){NULL});
+	tcase_add_loop_test(ends_case, the_file_was_renamed, 0, 2);
 	return run_suite(suite);
 }

@@ -138,7 +138,7 @@ int command_start(const struct command *command, int argc, char **argv)
 	if (wants_help) {
 		out_begin(colour, false);
 		pager_begin(true);
-		out_print("%s", command->help);
+		out_control(command->help);
 		out_flush();
 		return STATUS_OK;
 	}

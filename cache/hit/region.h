@@ -13,7 +13,7 @@
  *   a brief's uses		counted by any thread, without the lock
  *   flags			also while the region is held; read without the lock
  *   reason			read by holders, and by the thread that ends the region
- *   victim			read by the thread that ends the region
+ *   next			read by the thread that ends the region
  *   older, newer, queue, dmabuf_users	read under the lock
  *   backings			also by the thread that unpins the region; a holder may read the
  *				handle

@@ -34,7 +34,7 @@ void pdn_object_claim(uint32_t number, uint32_t *chain)
 	object->worker = pdn_my_tid();
 	object->revoked = pdn_object_is_held(number);
 	pdn_object_set_state(object, PDN_OBJECT_DYING);
-	object->next = *chain;
+	object->chain = *chain;
 	*chain = number;
 }
 
@@ -105,7 +105,7 @@ static void retire(uint32_t number)
 		consumer->stats.objects_revoked += object->revoked;
 	pdn_account_objects(&pdn_regions[object->region]);
 	if (pdn_object_is_held(number)) {
-		object->next = pdn_retired_hold(object->region);
+		object->chain = pdn_retired_hold(object->region);
 		pdn_object_set_state(object, PDN_OBJECT_REVOKED);
 	} else {
 		pdn_object_free(number);
@@ -133,7 +133,7 @@ static void retire_and_unpin(uint32_t number)
 void pdn_objects_destroy_claimed(uint32_t chain)
 {
 	for (uint32_t n = chain, next; n; n = next) {
-		next = pdn_objects[n].next;
+		next = pdn_objects[n].chain;
 		if (!pdn_process_is_off()) {
 			destroy(n);
 			retire_and_unpin(n);
@@ -155,7 +155,7 @@ void pdn_object_let_go(uint32_t number)
 		if (object->state == PDN_OBJECT_KEPT) {
 			pdn_object_claim(number, &chain);
 		} else if (object->state == PDN_OBJECT_REVOKED) {
-			was_last = pdn_retired_let_go(object->next, &released);
+			was_last = pdn_retired_let_go(object->chain, &released);
 			pdn_object_free(number);
 		}
 	}

@@ -34,8 +34,8 @@ uint32_t pdn_object_alloc(void)
 	uint32_t number = free_list;
 
 	if (number) {
-		free_list = pdn_objects[number].next;
-		pdn_objects[number].next = 0;
+		free_list = pdn_objects[number].chain;
+		pdn_objects[number].chain = 0;
 		return number;
 	}
 	if (!pdn_objects && !pdn_object_trees_begin())
@@ -69,7 +69,7 @@ void pdn_object_free(uint32_t number)
 		number = pdn_misuse_delay_reuse(&resting, number);
 	if (!number)
 		return;
-	pdn_objects[number].next = free_list;
+	pdn_objects[number].chain = free_list;
 	free_list = number;
 }
 

@@ -57,7 +57,7 @@ struct pindown_object {
 	uint32_t next; /* the region's next object */
 	void *data;
 	uint32_t entry;	     /* for look-ups: lookup.c */
-	uint32_t victim;     /* the next one in a list of objects being ended, or of free records */
+	uint32_t chain;	     /* the next one in a list of objects being ended, or of free records */
 			     /* REVOKED: the number of a range that is retired with it, or 0 */
 	uint32_t worker;     /* MAKING, ENDING, DYING: tid of the thread at work; 0: it has quit */
 	uint16_t reason;     /* enum pindown_reason, from ENDING on */

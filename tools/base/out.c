@@ -298,35 +298,71 @@ void out_cut(char *line, unsigned width)
 	*end = '\0';
 }
 
-/* The text ends with a NUL. */
-static void make_printable(char *text)
-{
-	while (*text) {
-		size_t length = strcspn(text, "\033\n\t");
+/*
+ * Ends of lines and tabs are the format's: in the arguments, which may come from anybody, they are
+ * control characters as all others. These two stand for the format's meanwhile.
+ */
+#define LINE_END '\1'
+#define TAB	 '\2'
 
-		text_make_printable(text, length);
-		text += length;
-		if (*text == '\033' && colour_at(text))
-			text += colour_at(text);
-		else if (*text == '\033')
-			*text++ = '?';
-		else if (*text)
-			text++;
+static unsigned count_of(char c, const char *text)
+{
+	unsigned count = 0;
+
+	for (; *text; text++)
+		count += *text == c;
+	return count;
+}
+
+/* Replaces one character by another; returns how often. */
+static unsigned exchange(char *text, char from, char to)
+{
+	unsigned count = 0;
+
+	for (; (text = strchr(text, from)); count++)
+		*text++ = to;
+	return count;
+}
+
+/* The text ends with a NUL; colours stay. */
+static void make_printable(char *text, unsigned line_ends, unsigned tabs)
+{
+	/* Where the arguments have these, too, the format's are not told apart from them. */
+	bool lines_are_ours = count_of(LINE_END, text) == line_ends,
+	     tabs_are_ours = count_of(TAB, text) == tabs;
+
+	for (char *at = text; *at;) {
+		size_t length = strcspn(at, "\033\1\2");
+
+		text_make_printable(at, length);
+		at += length;
+		if (*at == '\033' && colour_at(at))
+			at += colour_at(at);
+		else if (*at == LINE_END)
+			*at++ = lines_are_ours ? '\n' : '?';
+		else if (*at == TAB)
+			*at++ = tabs_are_ours ? '\t' : '?';
+		else if (*at)
+			*at++ = '?';
 	}
 }
 
 void out_print(const char *format, ...)
 {
-	char *at = out_reserve();
+	char marked[OUT_RESERVED], *at = out_reserve();
+	unsigned line_ends, tabs;
 	va_list arguments;
 	int length;
 
+	snprintf(marked, sizeof(marked), "%s", format);
+	line_ends = exchange(marked, '\n', LINE_END);
+	tabs = exchange(marked, '\t', TAB);
 	va_start(arguments, format);
-	length = vsnprintf(at, OUT_RESERVED, format, arguments);
+	length = vsnprintf(at, OUT_RESERVED, marked, arguments);
 	va_end(arguments);
 	if (length <= 0)
 		return;
-	make_printable(at);
+	make_printable(at, line_ends, tabs);
 	out_commit(at + (length < OUT_RESERVED ? length : OUT_RESERVED - 1));
 }
 

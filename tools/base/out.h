@@ -76,8 +76,8 @@ struct out_text bytes_text(uint64_t bytes);
 struct out_text count_text(uint64_t count); /* 12 345 678 */
 
 /*
- * Control characters in the result become question marks, as names in it may come from anybody:
- * except for ends of lines, tabs, and the colours below.
+ * Control characters in the arguments become question marks, as names may come from anybody: ends
+ * of lines and tabs, too. Only the colours below stay.
  */
 void out_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

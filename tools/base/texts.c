@@ -88,6 +88,23 @@ char *text_of(const char *format, ...)
 	return text;
 }
 
+/*
+ * The bytes of a character that ends lines or turns the direction of text: U+0080 to U+009F,
+ * U+061C, U+200E, U+200F, U+2028 to U+202E, U+2066 to U+2069. 0: it is none.
+ */
+static unsigned control_length(const char *text, size_t left)
+{
+	const unsigned char *at = (const unsigned char *)text;
+
+	if (left >= 2 && ((at[0] == 0xc2 && (at[1] & 0xe0) == 0x80) || (at[0] == 0xd8 && at[1] == 0x9c)))
+		return 2;
+	if (left < 3 || at[0] != 0xe2)
+		return 0;
+	if (at[1] == 0x80)
+		return at[2] == 0x8e || at[2] == 0x8f || (at[2] >= 0xa8 && at[2] <= 0xae) ? 3 : 0;
+	return at[1] == 0x81 && at[2] >= 0xa6 && at[2] <= 0xa9 ? 3 : 0;
+}
+
 void text_make_printable(char *text, size_t length)
 {
 	for (size_t i = 0; i < length; i++) {
@@ -95,8 +112,8 @@ void text_make_printable(char *text, size_t length)
 
 		if ((c && c < ' ') || c == 0x7f)
 			text[i] = '?';
-		else if (c == 0xc2 && i + 1 < length && ((unsigned char)text[i + 1] & 0xe0) == 0x80)
-			text[i] = text[i + 1] = '?';
+		else if (c & 0x80)
+			memset(text + i, '?', control_length(text + i, length - i));
 	}
 }
 

@@ -25,7 +25,7 @@ char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *text_of_list(const char *format, va_list arguments) __attribute__((format(printf, 1, 0)));
 /*
  * Replaces control characters by question marks: a terminal would obey them. Also those of UTF-8
- * that have two bytes (U+0080 to U+009F). NULs stay.
+ * that have two bytes (U+0080 to U+009F), end lines, or turn the direction of text. NULs stay.
  */
 void text_make_printable(char *text, size_t length);
 /*

@@ -202,7 +202,7 @@ static void explain_small_budgets(const struct uses *uses, const struct wishes *
 			       "whatever the policy",
 			       bytes_text(wishes->budgets[i]).text, larger, larger == 1 ? "" : "s",
 			       larger == 1 ? "it" : "them");
-		out_print("%s  ", any ? "" : "\n");
+		out_print(any ? "  " : "\n  ");
 		out_wrapped(2, 4, text);
 		release(text);
 		any = true;

@@ -3,7 +3,7 @@
  * budget.c - how much may be pinned, and how much each process pins.
  *
  * The unit of the budget is a *charge*: the bytes of one pin of the driver, charged to the process
- * that asked for it and to one GPU, and checked against the limits of the process and the machine.
+ * that asked for it, and checked against the limits of the process and the machine.
  *
  *   Owner	The owner of the descriptor, also after its death: a charge holds a reference to it.
  *   Pins	Each pin with callback, and each hold (a persistent pin). Drivers since 580 map
@@ -24,9 +24,7 @@
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <linux/seq_file.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 
 #include "internal.h"
 
@@ -42,25 +40,13 @@ static uint max_regions = PDN_MAX_REGION;
 module_param(max_regions, uint, 0644);
 MODULE_PARM_DESC(max_regions, "regions that one descriptor may have (default 1048575, the most)");
 
-struct pdn_gpu {
-	struct list_head link;
-	u8 uuid[16];
-	atomic64_t bytes;
-	atomic64_t regions;
-};
-
 struct pdn_charge {
 	struct kref ref; /* one for the region, and one for each hold that shares the charge */
 	struct pdn_owner *owner;
-	struct pdn_gpu *gpu; /* NULL: not known yet */
 	u64 length;
 };
 
-static atomic64_t all_bytes, all_regions;
 static DEFINE_MUTEX(one_at_a_time);
-
-static LIST_HEAD(gpus);
-static DEFINE_MUTEX(gpus_lock);
 
 /* ---- limits ---- */
 
@@ -85,7 +71,7 @@ static int look_at_limits(const struct pdn_owner *owner, u64 length)
 {
 	if (!fits(&owner->bytes, length, limit_of(&max_process_mb)))
 		return -EDQUOT;
-	return fits(&all_bytes, length, limit_of(&max_pinned_mb)) ? 0 : -ENOSPC;
+	return fits(&pdn_counters[PDN_CHARGED_BYTES], length, limit_of(&max_pinned_mb)) ? 0 : -ENOSPC;
 }
 
 u32 pdn_budget_regions(void)
@@ -100,13 +86,8 @@ static void count(struct pdn_charge *charge, int sign)
 	s64 bytes = sign * (s64)charge->length;
 
 	atomic64_add(bytes, &charge->owner->bytes);
-	atomic64_add(sign, &charge->owner->regions);
-	atomic64_add(bytes, &all_bytes);
-	atomic64_add(sign, &all_regions);
-	if (charge->gpu) {
-		atomic64_add(bytes, &charge->gpu->bytes);
-		atomic64_add(sign, &charge->gpu->regions);
-	}
+	atomic64_add(bytes, &pdn_counters[PDN_CHARGED_BYTES]);
+	atomic64_add(sign, &pdn_counters[PDN_CHARGES]);
 }
 
 static struct pdn_charge *charge_new(struct pdn_owner *owner, u64 length)
@@ -193,79 +174,4 @@ void pdn_budget_leave(struct pdn_budget_request *request)
 		charge_free(request->charge);
 	else
 		pdn_charge_put(request->charge);
-}
-
-/* ---- GPUs ---- */
-
-/* There is one pdn_gpu for each GPU that ever had a pin, until the module is unloaded. */
-static struct pdn_gpu *gpu_of(const u8 *uuid)
-{
-	struct pdn_gpu *gpu;
-
-	mutex_lock(&gpus_lock);
-	list_for_each_entry(gpu, &gpus, link)
-		if (!memcmp(gpu->uuid, uuid, sizeof(gpu->uuid)))
-			goto out;
-	gpu = kzalloc(sizeof(*gpu), GFP_KERNEL);
-	if (gpu) {
-		memcpy(gpu->uuid, uuid, sizeof(gpu->uuid));
-		list_add_tail(&gpu->link, &gpus);
-	}
-out:
-	mutex_unlock(&gpus_lock);
-	return gpu;
-}
-
-int pdn_charge_gpu(struct pdn_charge *charge, const u8 *uuid)
-{
-	struct pdn_gpu *gpu = charge->gpu ?: gpu_of(uuid);
-
-	if (!gpu)
-		return -ENOMEM;
-	if (!charge->gpu) {
-		charge->gpu = gpu;
-		atomic64_add(charge->length, &gpu->bytes);
-		atomic64_inc(&gpu->regions);
-	}
-	return 0;
-}
-
-/* ---- for people ---- */
-
-static void gpu_stats(struct pindown_stats_all *stats)
-{
-	struct pdn_gpu *gpu;
-
-	mutex_lock(&gpus_lock);
-	list_for_each_entry(gpu, &gpus, link) {
-		if (stats->gpus++ != stats->gpu)
-			continue;
-		stats->gpu_bytes = atomic64_read(&gpu->bytes);
-		stats->gpu_regions = atomic64_read(&gpu->regions);
-		memcpy(stats->gpu_uuid, gpu->uuid, sizeof(stats->gpu_uuid));
-	}
-	mutex_unlock(&gpus_lock);
-}
-
-void pdn_budget_own_stats(struct pdn_owner *owner, struct pindown_stats_all *stats)
-{
-	stats->process_bytes = atomic64_read(&owner->bytes);
-	stats->process_regions = atomic64_read(&owner->regions);
-	stats->process_limit = limit_of(&max_process_mb);
-	stats->all_limit = limit_of(&max_pinned_mb);
-}
-
-void pdn_budget_all_stats(struct pindown_stats_all *stats)
-{
-	stats->all_bytes = atomic64_read(&all_bytes);
-	stats->all_regions = atomic64_read(&all_regions);
-	gpu_stats(stats);
-}
-
-void pdn_budget_exit(void)
-{
-	struct pdn_gpu *gpu, *next;
-
-	list_for_each_entry_safe(gpu, next, &gpus, link)
-		kfree(gpu);
 }

@@ -423,22 +423,14 @@ static struct pdn_hold *hold_beside(struct pdn_region *region)
 {
 	struct pdn_charge *shared = NULL;
 	struct pdn_hold *hold;
-	int ret;
 
 	if (region->shares_bar) {
 		shared = charge_of(region);
 		if (!shared)
 			return ERR_PTR(-ESTALE);
 	}
-	hold = pdn_hold_new(region->owner, region->address, region->length, 0, shared);
+	hold = pdn_hold_new(region->owner, region->address, region->length, shared);
 	pdn_charge_put(shared);
-	if (IS_ERR(hold))
-		return hold;
-	ret = pdn_charge_gpu(hold->charge, region->gpu_uuid);
-	if (ret) {
-		pdn_hold_put(hold);
-		return ERR_PTR(ret);
-	}
 	return hold;
 }
 

@@ -106,7 +106,6 @@ static int pdn_open(struct inode *inode, struct file *filp)
 		ret = PTR_ERR(file->owner);
 		goto err_state;
 	}
-	file->mapping = filp->f_mapping;
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
 	pdn_files_add(file);
 	filp->private_data = file;
@@ -165,7 +164,7 @@ const struct file_operations pdn_fops = {
 	.flush = pdn_flush,
 	.release = pdn_release,
 	.poll = pdn_poll,
-	.mmap = pdn_mmap,
+	.mmap = pdn_state_mmap,
 	.unlocked_ioctl = pdn_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.llseek = noop_llseek,

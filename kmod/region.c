@@ -102,8 +102,6 @@ static void region_release(struct kref *ref)
 {
 	struct pdn_region *region = container_of(ref, struct pdn_region, ref);
 
-	pdn_map_release(region);
-	kvfree(region->runs);
 	pdn_owner_put(region->owner);
 	kfree(region);
 }
@@ -154,15 +152,11 @@ bool pdn_region_is_live(struct pdn_region *region)
 	return live;
 }
 
-/*
- * Ends all access from user space. Needs region->lock for writing, and the state must have been
- * changed already: a later fault sees the new state, and the page of an earlier one is zapped here.
- */
-static void region_hide(struct pdn_region *region)
+/* Tells the process that the region is no longer valid. Needs region->lock for writing. */
+static void region_clear_word(struct pdn_region *region)
 {
 	if (region->file)
 		pdn_state_set(&region->file->state, region->number, 0);
-	pdn_map_end(region);
 }
 
 /* ---- the end ---- */
@@ -269,7 +263,7 @@ static bool region_stop(struct pdn_region *region)
 	live = region->state == PDN_LIVE;
 	if (live) {
 		region->state = PDN_ENDING;
-		region_hide(region);
+		region_clear_word(region);
 	}
 	region->file = NULL;
 	up_write(&region->lock);
@@ -333,7 +327,7 @@ void pdn_region_callback(void *data)
 	was = region->state;
 	region->state = PDN_REVOKED;
 	if (was == PDN_LIVE) {
-		region_hide(region);
+		region_clear_word(region);
 		/* After the word: a process that reads the new count also reads 0 there. */
 		if (region->file)
 			pdn_state_count_revocation(&region->file->state);

@@ -439,24 +439,40 @@ TEST(the_importer_outlives_all_descriptors)
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
-TEST(counts_of_a_query)
+TEST(counts_in_the_list)
 {
 	struct exported exported = export_new(PAGE, 0, 0);
-	struct pindown_query query;
 	struct edu_import import[2];
+	struct shown shown;
 	int peer = peer_open(), second = pdn_export(exported.fd, exported.pin.region);
 
 	works(second);
 	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import[0]));
 	works(peer_import(peer, second, 0, &import[1]));
-	works(pdn_query(exported.fd, exported.pin.region, &query));
-	check_equal(query.exports, 2);
-	check_equal(query.importers, 2);
+	check(pdn_shown(exported.pin.region, &shown));
+	check_equal(shown.exports, 2);
+	check_equal(shown.importers, 2);
 	works(ioctl(peer, EDU_RELEASE, &import[1].id));
 	works(close(second));
-	works(pdn_query(exported.fd, exported.pin.region, &query));
-	check_equal(query.exports, 1);
-	check_equal(query.importers, 1);
+	check(pdn_shown(exported.pin.region, &shown));
+	check_equal(shown.exports, 1);
+	check_equal(shown.importers, 1);
+}
+
+/* As on Grace, where the driver has no bus addresses for other devices. */
+TEST(a_device_gets_no_coherent_memory)
+{
+	struct memory memory = gpu_alloc(2 * PAGE, SIM_GPU_COHERENT);
+	int fd = pdn_open(), peer = peer_open(), buffer;
+	struct edu_import import;
+	struct pindown_pin pin;
+
+	works(pdn_pin(fd, memory.va, memory.size, 0, &pin));
+	buffer = pdn_export(fd, pin.region);
+	works(buffer);
+	fails_with(peer_import(peer, buffer, 0, &import), EOPNOTSUPP);
+	works(close(buffer));
+	works(pdn_unpin(fd, pin.region));
 }
 
 TEST(the_descriptor_is_close_on_exec)

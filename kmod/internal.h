@@ -109,9 +109,10 @@ struct pdn_file {
 	atomic_t generation;   /* source of state values */
 	struct pdn_state state;
 
-	struct list_head link; /* files; files_lock protects it and the next two members */
-	u32 wanted;	       /* serial number of the last wish */
-	u32 answered;
+	struct list_head link; /* files; files_lock protects it and the next three members */
+	u32 asked;	       /* serial number of the last wish that it is to answer */
+	u32 wanted;	       /* of the wish that it shows */
+	u32 answered;	       /* of the last answer */
 	wait_queue_head_t wishes;
 };
 
@@ -331,15 +332,19 @@ void pdn_files_show(struct seq_file *seq);
 
 /* The wish of a pin that found no BAR space. */
 struct pdn_wish {
+	struct list_head link; /* wishes, see wish.c */
+	const struct pdn_region *region;
 	u32 serial; /* 0: nobody was asked yet */
 	u64 given;  /* the count of pdn_wishes_given() before the last try */
 	unsigned long deadline;
 	u8 gpu_uuid[16]; /* whose space is missing. Zeroes: not known */
 };
 
-void pdn_wish_begin(struct pdn_wish *wish);
+/* Each is ended. */
+void pdn_wish_begin(struct pdn_wish *wish, const struct pdn_region *region);
 /* 0: some space was given back, try again. ENOSPC: no more will come. EINTR. */
-int pdn_wish_wait(struct pdn_wish *wish, const struct pdn_region *region);
+int pdn_wish_wait(struct pdn_wish *wish);
+void pdn_wish_end(struct pdn_wish *wish);
 void pdn_wishes_given(void); /* there is more BAR space than before */
 int pdn_wishes_answer(struct pdn_file *file, u32 serial);
 __poll_t pdn_wishes_poll(struct pdn_file *file, struct file *filp, poll_table *table);

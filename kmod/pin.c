@@ -74,36 +74,46 @@ static int check_memory_is_own(const struct pdn_region *region, struct pdn_wish 
 	return ret == -ENOMEM ? 0 : ret;
 }
 
+static int pin_once(struct pdn_region *region)
+{
+	return region->flags & PINDOWN_PIN_PERSISTENT ? pin_persistently(region)
+						      : pin_with_callback(region);
+}
+
+/* Asks other processes for BAR space, and waits for some. 0: try again. */
+static int wish_for_space(struct pdn_region *region, struct pdn_wish *wish)
+{
+	int ret;
+
+	if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pdn_provider_is_persistent())
+		return -ENOSPC;
+	ret = wish->serial ? 0 : check_memory_is_own(region, wish);
+	if (ret)
+		return ret;
+	ret = pdn_wish_wait(wish);
+	if (ret == -ENOSPC)
+		pr_warn_ratelimited("no BAR space for %llu KiB of process %d\n",
+				    region->length >> 10, task_tgid_nr(current));
+	return ret;
+}
+
 /* Pins the region. If there is no BAR space, asks other processes for some and tries again. */
 static int pin_or_reclaim(struct pdn_region *region)
 {
 	struct pdn_wish wish;
-	int ret, wait;
+	int ret;
 
-	pdn_wish_begin(&wish);
-	for (;;) {
-		ret = region->flags & PINDOWN_PIN_PERSISTENT ? pin_persistently(region)
-							     : pin_with_callback(region);
-		if (!ret)
+	pdn_wish_begin(&wish, region);
+	/* ENOMEM means missing BAR space: at a limit the error is ENOSPC or EDQUOT. */
+	while ((ret = pin_once(region)) == -ENOMEM) {
+		ret = wish_for_space(region, &wish);
+		if (ret)
 			break;
-		/* ENOMEM means missing BAR space: at a limit the error is ENOSPC or EDQUOT. */
-		if (ret != -ENOMEM)
-			return ret;
-		if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pdn_provider_is_persistent())
-			return -ENOSPC;
-		wait = wish.serial ? 0 : check_memory_is_own(region, &wish);
-		if (wait)
-			return wait;
-		wait = pdn_wish_wait(&wish, region);
-		if (wait == -ENOSPC)
-			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (error %d)\n",
-					    region->length >> 10, task_tgid_nr(current), ret);
-		if (wait)
-			return wait;
 	}
-	if (wish.serial)
+	pdn_wish_end(&wish);
+	if (!ret && wish.serial)
 		pdn_count(PDN_RECLAIM_SAVES);
-	return 0;
+	return ret;
 }
 
 /*

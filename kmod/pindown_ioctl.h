@@ -170,8 +170,9 @@ struct pindown_export {
 
 /*
  * PINDOWN_IOC_ANSWER: the answer to a wish of the kernel for BAR space, see struct pindown_state.
- * `wanted` is the serial number of that wish. After the answer, poll() reports nothing until the
- * next wish. An old number is accepted and changes nothing; an unknown one is EINVAL.
+ * `wanted` is the serial number of that wish. After the answer the next wish is shown, if there is
+ * one; poll() reports nothing until then. An old number is accepted and changes nothing; an unknown
+ * one is EINVAL.
  */
 struct pindown_answer {
 	__u32 size;
@@ -208,7 +209,8 @@ struct pindown_answer {
  * checks many regions together.
  *
  * When another process needs BAR space, the kernel fills in wanted_bytes and wanted_gpu, and then
- * raises `wanted`; poll() of the descriptor reports POLLIN until it is answered. The process then
+ * raises `wanted`; poll() of the descriptor reports POLLIN until it is answered. One wish is shown
+ * at a time, and the next one after its answer or when its pin no longer waits. The process then
  * unpins idle regions of that GPU, of wanted_bytes altogether if it has them, and calls
  * PINDOWN_IOC_ANSWER. A process without idle regions answers too, so that the waiting pin can give
  * up early.
@@ -217,7 +219,7 @@ struct pindown_state {
 	__u32 abi;	   /* PINDOWN_ABI */
 	__u32 revocations; /* regions of this descriptor that were revoked, modulo 2^32 */
 	__u32 reserved[14];
-	__u32 wanted; /* serial number of the last wish for BAR space, 0: never */
+	__u32 wanted; /* serial number of the wish for BAR space that is shown, 0: never */
 	__u32 reserved2;
 	__aligned_u64 wanted_bytes;
 	__u8 wanted_gpu[16]; /* gpu_uuid of pins that would help. Zeroes: any, it is not known */

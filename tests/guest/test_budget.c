@@ -207,6 +207,89 @@ TEST(a_signal_ends_the_wait)
 	keeper_stop(child);
 }
 
+/* ---- several wishes ---- */
+
+struct wishes {
+	int ready[2], go[2], told[2];
+};
+struct told {
+	uint32_t wanted;
+	uint64_t bytes;
+};
+
+/* Looks only when it may, and then answers one wish after another without giving anything. */
+static void looks_late(void *arg)
+{
+	struct wishes *wishes = arg;
+	struct memory memory = gpu_alloc(8 * PAGE, 0);
+	int fd = pdn_open();
+	const struct pindown_state *state = (const void *)pdn_state(fd);
+	struct pollfd poller = {.fd = fd, .events = POLLIN};
+	struct pindown_answer answer = {.size = sizeof(answer)};
+	struct pindown_pin pin;
+	struct told told;
+	char byte;
+
+	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	check_equal(write(wishes->ready[1], "", 1), 1);
+	check_equal(read(wishes->go[0], &byte, 1), 1);
+	for (;;) {
+		check_equal(poll(&poller, 1, -1), 1);
+		told.wanted = __atomic_load_n(&state->wanted, __ATOMIC_ACQUIRE);
+		told.bytes = state->wanted_bytes;
+		check_equal(write(wishes->told[1], &told, sizeof(told)), sizeof(told));
+		answer.wanted = told.wanted;
+		works(ioctl(fd, PINDOWN_IOC_ANSWER, &answer));
+	}
+}
+
+static void wishes_in_vain(void *arg)
+{
+	uint64_t size = *(uint64_t *)arg;
+	struct memory memory = gpu_alloc(size, 0);
+	struct pindown_pin pin;
+
+	fails_with(pdn_pin(pdn_open(), memory.va, size, 0, &pin), ENOSPC);
+}
+
+/* Both are shown, each with its own bytes, and no answer to one counts for the other. */
+TEST(two_pins_wish_at_a_time)
+{
+	uint64_t sizes[] = {6 * PAGE, 4 * PAGE}, reclaims;
+	struct wishes wishes;
+	struct timespec begin, end;
+	struct told told[2];
+	pid_t keeper, child[2];
+	char byte;
+
+	defaults();
+	module_parameter("reclaim_wait_ms", "20000");
+	gpu_set(SIM_GPU_BAR_LIMIT, 10);
+	works(pipe(wishes.ready));
+	works(pipe(wishes.go));
+	works(pipe(wishes.told));
+	keeper = in_child(looks_late, &wishes);
+	check_equal(read(wishes.ready[0], &byte, 1), 1);
+	reclaims = pdn_counter("reclaims");
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (unsigned i = 0; i < 2; i++) {
+		child[i] = in_child(wishes_in_vain, &sizes[i]);
+		wait_until(pdn_counter("reclaims") == reclaims + i + 1);
+	}
+	check_equal(write(wishes.go[1], "", 1), 1);
+	for (unsigned i = 0; i < 2; i++) {
+		check_equal(read(wishes.told[0], &told[i], sizeof(*told)), sizeof(*told));
+		check_equal(told[i].bytes, sizes[i]);
+	}
+	check_equal(told[1].wanted, told[0].wanted + 1);
+	child_ends(child[0]);
+	child_ends(child[1]);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	check(end.tv_sec - begin.tv_sec < 15);
+	keeper_stop(keeper);
+	defaults();
+}
+
 TEST(limit_of_a_process)
 {
 	struct memory memory = gpu_alloc(32 * PAGE, 0);

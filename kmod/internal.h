@@ -43,8 +43,8 @@
  * area, and within state->lock nothing.
  *
  * Spinlocks: owner->lock, files_lock, and those of the xarrays tickets and file->regions.
- * Callbacks are readers of the SRCU domain `callbacks` from begin to end; only unloading waits for
- * them.
+ * Callbacks are readers of the SRCU domain `callbacks`, all but their last instructions; only
+ * unloading waits for them, see pdn_regions_exit().
  */
 #ifndef PINDOWN_INTERNAL_H
 #define PINDOWN_INTERNAL_H
@@ -181,7 +181,7 @@ void pdn_region_end(struct pdn_region *region);
 void pdn_regions_end(struct pdn_file *file);
 /* Unpins the orphans of a process. Must be called by that process. */
 void pdn_orphans_reap(struct pdn_owner *owner);
-bool pdn_region_is_live(struct pdn_region *region);
+bool pdn_region_is(struct pdn_region *region, enum pdn_region_state state);
 void pdn_region_callback(void *ticket);
 /* A region in PDN_PINNING: it has an owner and one reference, and no number. NULL: no memory. */
 struct pdn_region *pdn_region_new(struct pdn_file *file, const struct pindown_pin *arg);

@@ -81,7 +81,7 @@ static int call_pin(struct pdn_file *file, struct pdn_call *call)
 
 static u32 state_shown(struct pdn_region *region)
 {
-	return pdn_region_is_live(region) ? PINDOWN_REGION_LIVE : PINDOWN_REGION_REVOKED;
+	return pdn_region_is(region, PDN_LIVE) ? PINDOWN_REGION_LIVE : PINDOWN_REGION_REVOKED;
 }
 
 static int call_unpin(struct pdn_file *file, struct pdn_call *call)

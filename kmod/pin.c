@@ -32,7 +32,7 @@ static int pin_with_callback(struct pdn_region *region)
 	int ret;
 
 	/* The callback may have used up the ticket already, in a try that failed. */
-	if (region->state == PDN_REVOKED)
+	if (pdn_region_is(region, PDN_REVOKED))
 		return -ESTALE;
 	ret = pdn_budget_ask(&request, owner, region->length, NULL);
 	if (ret)

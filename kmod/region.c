@@ -23,6 +23,7 @@
  * get_pages out while put_pages is under way.
  */
 #include <linux/module.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/srcu.h>
@@ -33,7 +34,7 @@
 static DEFINE_XARRAY(tickets);
 static atomic_long_t last_ticket;
 
-/* Callbacks run inside the driver: unloading waits here until they have left this module. */
+/* Callbacks run inside the driver: unloading waits until they have left this module. */
 DEFINE_STATIC_SRCU(callbacks);
 
 struct workqueue_struct *pdn_work;
@@ -142,14 +143,14 @@ void pdn_region_free_number(struct pdn_file *file, u32 number)
 	xa_erase(&file->regions, number);
 }
 
-bool pdn_region_is_live(struct pdn_region *region)
+bool pdn_region_is(struct pdn_region *region, enum pdn_region_state state)
 {
-	bool live;
+	bool is;
 
 	down_read(&region->lock);
-	live = region->state == PDN_LIVE;
+	is = region->state == state;
 	up_read(&region->lock);
-	return live;
+	return is;
 }
 
 /* Tells the process that the region is no longer valid. Needs region->lock for writing. */
@@ -364,5 +365,11 @@ void pdn_regions_exit(void)
 {
 	destroy_workqueue(pdn_work);
 	synchronize_srcu(&callbacks);
+	/*
+	 * A callback is still in this module between srcu_read_unlock() and its return, perhaps
+	 * preempted. This returns once each task has slept or been in user space since, and a
+	 * callback does neither there.
+	 */
+	synchronize_rcu_tasks();
 	WARN_ON(!xa_empty(&tickets));
 }

@@ -310,6 +310,36 @@ TEST(a_fence_outlives_its_importer)
 	wait_until(number_in("/sys/module/pindown/refcnt") == 0);
 }
 
+/*
+ * More dma-bufs with a device at work than the workqueue has threads (256, 1024 on newer kernels):
+ * each of these waits, and another one is reaped all the same.
+ */
+TEST(many_that_wait_do_not_hold_up_another, .seconds = 100)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct exported other = export_new(2 * PAGE, 0, 0);
+	int fd = pdn_open(), peer = peer_open(), of_other = peer_open();
+	struct edu_import import;
+	struct pindown_pin pin;
+
+	works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+	for (unsigned i = 0; i < 1100; i++) {
+		int buffer = pdn_export(fd, pin.region);
+
+		works(buffer);
+		works(peer_import(peer, buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+		works(close(buffer));
+	}
+	works(pdn_unpin(fd, pin.region));
+	works(peer_import(of_other, other.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+	gpu_free(&other.memory);
+	works(ioctl(of_other, EDU_SIGNAL, &import.id));
+	gpu_wait_for(SIM_GPU_MEMORY_PAGES, 1);
+	check_equal(gpu_count(SIM_GPU_DMA_MAPPINGS), 1100);
+	works(close(peer)); /* its work is done then */
+	gpu_wait_for(SIM_GPU_DMA_MAPPINGS, 0);
+}
+
 /* The dma-buf is gone before its region ends: the device alone still keeps the memory then. */
 TEST(what_a_fence_keeps_is_counted)
 {

@@ -546,15 +546,12 @@ int pdn_export(struct pdn_region *region, struct file **file)
 }
 
 /*
- * Has the importer itself pinned the attachment? Without CONFIG_DMABUF_MOVE_NOTIFY the core adds a
- * pin for each mapping, which does not count: such importers are notified. Needs the reservation
- * lock.
+ * Has the importer itself pinned the attachment? A pin that the core adds for each mapping does not
+ * count: such importers are notified. Needs the reservation lock.
  */
 static bool is_pinned(const struct pdn_attachment *attachment)
 {
-	u32 by_core = IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY) ? 0 : attachment->maps;
-
-	return attachment->pins > by_core;
+	return attachment->pins > (PDN_CORE_PINS ? attachment->maps : 0);
 }
 
 /*

@@ -117,7 +117,7 @@ static int pdn_open(struct inode *inode, struct file *filp)
 		ret = PTR_ERR(file->owner);
 		goto err_state;
 	}
-	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
+	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	pdn_files_add(file);
 	filp->private_data = file;
 	pdn_orphans_reap(file->owner);

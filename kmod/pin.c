@@ -194,7 +194,7 @@ int pdn_region_pin(struct pdn_file *file, struct pindown_pin *arg, struct pdn_re
 		return -ENOMEM;
 	/* The number is reserved, and does not lead to the region yet. */
 	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, pdn_budget_regions()),
-		       GFP_KERNEL_ACCOUNT);
+		       GFP_KERNEL);
 	if (ret) {
 		ret = ret == -EBUSY ? -EMFILE : ret;
 		goto err_region;

@@ -31,7 +31,7 @@
 #include "internal.h"
 #include "trace.h"
 
-static DEFINE_XARRAY(tickets);
+static DEFINE_XARRAY_FLAGS(tickets, XA_FLAGS_ACCOUNT);
 static atomic_long_t last_ticket;
 
 /* Callbacks run inside the driver: unloading waits until they have left this module. */
@@ -47,7 +47,7 @@ int pdn_ticket_issue(struct pdn_region *region)
 
 	region->ticket = atomic_long_inc_return(&last_ticket);
 	kref_get(&region->ref);
-	ret = xa_insert(&tickets, region->ticket, region, GFP_KERNEL_ACCOUNT);
+	ret = xa_insert(&tickets, region->ticket, region, GFP_KERNEL);
 	if (ret)
 		pdn_region_put(region);
 	return ret;

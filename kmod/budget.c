@@ -15,12 +15,20 @@
  *   End	When the driver has the pin back: by put_pages, by the callback, or, for a hold, by
  *		put_pages_persistent once the last importer has detached.
  *
- * Where there is a limit, requests are served one at a time, so that nothing can be charged between
- * the check of the limit and the charge. Large requests are always served one at a time, since the
- * driver allocates host memory for a request before it checks it (size.c). one_at_a_time is held
- * around the driver's call, so the callback must not take it. A limit that is set while requests
- * are under way applies to later requests. The page that pdn_probe() pins for a moment is not
- * counted.
+ * Nothing may be charged between the check of a limit and the charge. So requests that would all
+ * fit together go to the driver side by side, as readers of `requests`. A request that would not
+ * fit beside the others under way waits for them, and goes alone: then only what is charged counts,
+ * and no request that the driver is about to refuse takes room from another one.
+ *
+ * Large requests are always served one at a time, since the driver allocates host memory for a
+ * request before it checks it (size.c). Both locks are held around the driver's call, so the
+ * callback must not take them. A limit that is set while requests are under way applies to later
+ * requests. The page that pdn_probe() pins for a moment is not counted.
+ *
+ * The default limits follow the BARs of the machine's GPUs. A process may pin as much as they hold,
+ * and all processes together twice as much: pins that overlap count each, also where they share
+ * the BAR. So nobody can fill the host's memory with page tables by pinning the same memory again
+ * and again.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -28,13 +36,15 @@
 
 #include "internal.h"
 
-static ulong max_pinned_mb;
-module_param(max_pinned_mb, ulong, 0644);
-MODULE_PARM_DESC(max_pinned_mb, "MiB that all processes together may pin, 0: no limit (default)");
+static long max_pinned_mb = -1;
+module_param(max_pinned_mb, long, 0644);
+MODULE_PARM_DESC(max_pinned_mb,
+		 "MiB that all processes together may pin, 0: no limit, -1: twice the GPUs' BARs (default)");
 
-static ulong max_process_mb;
-module_param(max_process_mb, ulong, 0644);
-MODULE_PARM_DESC(max_process_mb, "MiB that one process may pin, 0: no limit (default)");
+static long max_process_mb = -1;
+module_param(max_process_mb, long, 0644);
+MODULE_PARM_DESC(max_process_mb,
+		 "MiB that one process may pin, 0: no limit, -1: as much as the GPUs' BARs (default)");
 
 static uint max_regions = PDN_MAX_REGION;
 module_param(max_regions, uint, 0644);
@@ -46,32 +56,34 @@ struct pdn_charge {
 	u64 length;
 };
 
-static DEFINE_MUTEX(one_at_a_time);
+static DEFINE_MUTEX(one_at_a_time); /* large requests */
+static DECLARE_RWSEM(requests);	    /* write: a request that goes alone */
+static atomic64_t asked_bytes;	    /* of the requests of readers; per process: owner->asked */
 
 /* ---- limits ---- */
 
-static u64 limit_of(const ulong *mb)
+/* In bytes, 0: none. */
+static u64 limit_of(long mb, unsigned int times)
 {
-	ulong limit = READ_ONCE(*mb);
-
-	return limit > U64_MAX >> 20 ? 0 : (u64)limit << 20;
+	if (mb < 0)
+		return times * pdn_size_of_bars();
+	return (u64)mb > U64_MAX >> 20 ? 0 : (u64)mb << 20;
 }
 
-static bool is_limited(void)
+static bool fits(u64 bytes, u64 more, u64 limit)
 {
-	return limit_of(&max_process_mb) || limit_of(&max_pinned_mb);
+	return !limit || (more <= limit && bytes <= limit - more);
 }
 
-static bool fits(const atomic64_t *bytes, u64 more, u64 limit)
+/* Does that much more fit? 0, EDQUOT or ENOSPC. */
+static int look_at_limits(const struct pdn_owner *owner, u64 of_process, u64 of_all)
 {
-	return !limit || (more <= limit && (u64)atomic64_read(bytes) <= limit - more);
-}
+	u64 process_limit = limit_of(READ_ONCE(max_process_mb), 1);
+	u64 limit = limit_of(READ_ONCE(max_pinned_mb), 2);
 
-static int look_at_limits(const struct pdn_owner *owner, u64 length)
-{
-	if (!fits(&owner->bytes, length, limit_of(&max_process_mb)))
+	if (!fits(atomic64_read(&owner->bytes), of_process, process_limit))
 		return -EDQUOT;
-	return fits(&pdn_counters[PDN_CHARGED_BYTES], length, limit_of(&max_pinned_mb)) ? 0 : -ENOSPC;
+	return fits(atomic64_read(&pdn_counters[PDN_CHARGED_BYTES]), of_all, limit) ? 0 : -ENOSPC;
 }
 
 u32 pdn_budget_regions(void)
@@ -132,6 +144,54 @@ void pdn_charge_put(struct pdn_charge *charge)
 
 /* ---- asking the driver ---- */
 
+static void limits_leave(struct pdn_budget_request *request)
+{
+	const struct pdn_charge *charge = request->charge;
+
+	if (request->alone) {
+		up_write(&requests);
+		return;
+	}
+	atomic64_sub(charge->length, &charge->owner->asked);
+	atomic64_sub(charge->length, &asked_bytes);
+	up_read(&requests);
+}
+
+/* After 0 limits_leave() follows. */
+static int limits_enter(struct pdn_budget_request *request)
+{
+	const struct pdn_charge *charge = request->charge;
+	struct pdn_owner *owner = charge->owner;
+	u64 length = charge->length;
+	int ret;
+
+	request->alone = false;
+	if (down_read_killable(&requests))
+		return -EINTR;
+	if (!look_at_limits(owner, atomic64_add_return(length, &owner->asked),
+			    atomic64_add_return(length, &asked_bytes)))
+		return 0;
+	limits_leave(request);
+	if (down_write_killable(&requests))
+		return -EINTR;
+	request->alone = true;
+	ret = look_at_limits(owner, length, length);
+	if (ret)
+		limits_leave(request);
+	return ret;
+}
+
+static void request_drop(struct pdn_budget_request *request)
+{
+	if (request->is_large)
+		mutex_unlock(&one_at_a_time);
+	/* A new charge was never counted. */
+	if (request->is_new)
+		charge_free(request->charge);
+	else
+		pdn_charge_put(request->charge);
+}
+
 int pdn_budget_ask(struct pdn_budget_request *request, struct pdn_owner *owner, u64 length,
 		   struct pdn_charge *shared)
 {
@@ -140,38 +200,35 @@ int pdn_budget_ask(struct pdn_budget_request *request, struct pdn_owner *owner, 
 	if (!pdn_size_is_possible(length))
 		return -EFBIG;
 	request->is_new = !shared;
+	request->is_large = false;
 	request->charge = shared ? pdn_charge_get(shared) : charge_new(owner, length);
 	if (!request->charge)
 		return -ENOMEM;
-	request->alone = !pdn_size_is_small(length) || (request->is_new && is_limited());
-	if (request->alone)
+	if (!pdn_size_is_small(length)) {
 		ret = mutex_lock_killable(&one_at_a_time);
-	if (ret) {
-		request->alone = false;
-	} else if (request->is_new) {
-		ret = look_at_limits(owner, length);
+		request->is_large = !ret;
 	}
+	if (!ret && request->is_new)
+		ret = limits_enter(request);
 	if (ret)
-		pdn_budget_leave(request);
+		request_drop(request);
 	return ret;
 }
 
 struct pdn_charge *pdn_budget_take(struct pdn_budget_request *request)
 {
-	if (request->is_new)
+	if (request->is_new) {
 		count(request->charge, 1);
-	if (request->alone)
+		limits_leave(request);
+	}
+	if (request->is_large)
 		mutex_unlock(&one_at_a_time);
 	return request->charge;
 }
 
 void pdn_budget_leave(struct pdn_budget_request *request)
 {
-	if (request->alone)
-		mutex_unlock(&one_at_a_time);
-	/* A new charge was never counted. */
 	if (request->is_new)
-		charge_free(request->charge);
-	else
-		pdn_charge_put(request->charge);
+		limits_leave(request);
+	request_drop(request);
 }

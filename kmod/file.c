@@ -119,6 +119,7 @@ static int pdn_open(struct inode *inode, struct file *filp)
 	}
 	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	pdn_files_add(file);
+	pdn_size_look();
 	filp->private_data = file;
 	pdn_orphans_reap(file->owner);
 	return nonseekable_open(inode, filp);

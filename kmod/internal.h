@@ -23,7 +23,8 @@
  * the driver. The sg tables of a dma-buf are allocated under its reservation, which the kernel's
  * rules for reservations allow.
  *
- *	one_at_a_time		large and limited requests to the driver, see budget.c
+ *	one_at_a_time		large requests to the driver, see budget.c
+ *	requests		new pins: one that may exceed a limit goes alone, see budget.c
  *	owner->puts		keeps pins apart from unpins of one process, see region.c
  *	export->reaping		makes detach wait for an unmap that is under way
  *	driver
@@ -92,7 +93,8 @@ struct pdn_owner {
 	struct hlist_node link; /* owners, see file.c */
 	struct pid *tgid;
 	struct rw_semaphore puts; /* read: get_pages; write: put_pages */
-	atomic64_t bytes;
+	atomic64_t bytes; /* charged */
+	atomic64_t asked; /* see budget.c */
 	spinlock_t lock;
 	struct list_head orphans; /* regions that only this process can unpin; each holds a ref */
 };
@@ -299,8 +301,9 @@ void pdn_charge_put(struct pdn_charge *charge); /* NULL: does nothing. Calls no 
 /* Permission to ask the driver for one pin. */
 struct pdn_budget_request {
 	struct pdn_charge *charge;
-	bool is_new; /* not counted yet */
-	bool alone;  /* holds one_at_a_time */
+	bool is_new;   /* not counted yet */
+	bool is_large; /* holds one_at_a_time */
+	bool alone;    /* holds `requests` for writing. Only with is_new */
 };
 
 /*
@@ -323,6 +326,9 @@ u32 pdn_budget_regions(void); /* the maximum number that a region may get now */
 
 bool pdn_size_is_small(u64 length);
 bool pdn_size_is_possible(u64 length);
+/* All that the BARs of the GPUs hold, as of the last pdn_size_look(). */
+u64 pdn_size_of_bars(void);
+void pdn_size_look(void);
 
 /* ---- wish.c ---- */
 

@@ -178,6 +178,27 @@ TEST(a_process_that_does_not_answer)
 	works(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin));
 }
 
+TEST(limits_by_default)
+{
+	struct memory memory = gpu_alloc(64 * MIB, 0);
+	unsigned pins = 0;
+	int fd = pdn_open();
+	struct pindown_pin pin;
+
+	defaults();
+	module_parameter("max_process_mb", "-1");
+	module_parameter("max_pinned_mb", "-1");
+	/* The same memory, and each pin counts. */
+	while (pins < 100 && !pdn_pin(fd, memory.va, memory.size, PINDOWN_PIN_PERSISTENT, &pin))
+		pins++;
+	check(pins > 0 && pins < 100);
+	check_equal(errno, EDQUOT);
+	works(close(fd));
+	fd = pdn_open();
+	works(pdn_pin(fd, memory.va, memory.size, PINDOWN_PIN_PERSISTENT, &pin));
+	defaults();
+}
+
 static void on_alarm(int number)
 {
 	(void)number;

@@ -101,6 +101,8 @@ TEST(constant_time, .seconds = 200)
 	unsigned i, live = 0;
 
 	clock_must_count();
+	module_parameter("max_process_mb", "0");
+	module_parameter("max_pinned_mb", "0");
 	for (i = 0; i < 4; i++) {
 		for (; live < counts[i]; live++)
 			works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));

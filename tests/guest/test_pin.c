@@ -398,6 +398,11 @@ TEST(a_hundred_thousand_regions, .seconds = 100)
 	struct pindown_pin pin;
 	unsigned i;
 
+	/* More than the default limits allow, as all are of the same page. */
+	check_equal(number_in("/sys/module/pindown/parameters/max_process_mb"), -1);
+	check_equal(number_in("/sys/module/pindown/parameters/max_pinned_mb"), -1);
+	module_parameter("max_process_mb", "0");
+	module_parameter("max_pinned_mb", "0");
 	for (i = 0; i < count; i++) {
 		works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
 		regions[i] = pin.region;
@@ -406,6 +411,8 @@ TEST(a_hundred_thousand_regions, .seconds = 100)
 	for (i = 0; i < count; i += 2)
 		works(pdn_unpin(fd, regions[i]));
 	check_equal(gpu_count(SIM_GPU_PINS), count / 2);
+	module_parameter("max_process_mb", "-1");
+	module_parameter("max_pinned_mb", "-1");
 }
 
 TEST(state_area_is_read_only)

@@ -39,12 +39,14 @@
 static long max_pinned_mb = -1;
 module_param(max_pinned_mb, long, 0644);
 MODULE_PARM_DESC(max_pinned_mb,
-		 "MiB that all processes together may pin, 0: no limit, -1: twice the GPUs' BARs (default)");
+		 "MiB that all processes together may pin, 0: no limit, -1 (default): twice all "
+		 "GPUs' BARs");
 
 static long max_process_mb = -1;
 module_param(max_process_mb, long, 0644);
 MODULE_PARM_DESC(max_process_mb,
-		 "MiB that one process may pin, 0: no limit, -1: as much as the GPUs' BARs (default)");
+		 "MiB that one process may pin, 0: no limit, -1 (default): as much as all GPUs' "
+		 "BARs");
 
 static uint max_regions = PDN_MAX_REGION;
 module_param(max_regions, uint, 0644);

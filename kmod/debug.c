@@ -42,8 +42,8 @@ void pdn_region_show(struct seq_file *seq, struct pdn_region *region)
 
 static int regions_show(struct seq_file *seq, void *unused)
 {
-	seq_printf(seq, "%7s %7s %14s %12s %-10s %-8s %7s %9s %s\n", "process", "region",
-		   "address", "bytes", "mode", "state", "exports", "importers", "gpu");
+	seq_printf(seq, "%7s %7s %14s %12s %-10s %-8s %7s %9s %s\n", "process", "region", "address",
+		   "bytes", "mode", "state", "exports", "importers", "gpu");
 	pdn_files_show(seq);
 	return 0;
 }

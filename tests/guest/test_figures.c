@@ -85,7 +85,7 @@ TEST(validity)
 	call = min_time(for (i = 0; i < 100; i++) works(ioctl(fd, PINDOWN_IOC_VERSION, &version))) /
 	       100;
 	check_equal(valid, 1000 * TURNS);
-	printf("instructions: validity by the state word %lu, and a system call takes %lu\n", word, call);
+	printf("instructions: validity by the state word %lu; a system call %lu\n", word, call);
 	fflush(stdout);
 	check(word * 20 < call);
 }

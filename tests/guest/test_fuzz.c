@@ -383,7 +383,7 @@ static void play_fork(uint64_t *seed)
 
 static void play_settings(uint64_t *seed)
 {
-	static const char *const limits[] = {"0", "1", "2", "4"};
+	static const char *const limits[] = {"0", "1", "2", "-1"};
 	static const unsigned knobs[] = {SIM_GPU_DELAY_GET, SIM_GPU_DELAY_PUT,
 					 SIM_GPU_DELAY_CALLBACK};
 	struct sim_gpu_set delay = {.knob = knobs[below(seed, 3)],

@@ -15,10 +15,9 @@ static bool is_shown_as(unsigned region, const char *state)
 TEST(version)
 {
 	struct pindown_version version = {.size = sizeof(version)};
-	const uint64_t wanted =
-		PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_STATE |
-		PINDOWN_CAP_DMABUF | PINDOWN_CAP_RECLAIM |
-		(gpu_is_nvidias() ? 0 : PINDOWN_CAP_SIMULATED);
+	const uint64_t wanted = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_STATE |
+				PINDOWN_CAP_DMABUF | PINDOWN_CAP_RECLAIM |
+				(gpu_is_nvidias() ? 0 : PINDOWN_CAP_SIMULATED);
 
 	works(ioctl(pdn_open(), PINDOWN_IOC_VERSION, &version));
 	check_equal(version.abi, PINDOWN_ABI);

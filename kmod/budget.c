@@ -154,6 +154,8 @@ static void limits_leave(struct pdn_budget_request *request)
 		up_write(&requests);
 		return;
 	}
+	/* A charge is counted before: limits_enter() of another finds it in one of the two sums. */
+	smp_mb__before_atomic();
 	atomic64_sub(charge->length, &charge->owner->asked);
 	atomic64_sub(charge->length, &asked_bytes);
 	up_read(&requests);
@@ -170,6 +172,7 @@ static int limits_enter(struct pdn_budget_request *request)
 	request->alone = false;
 	if (down_read_killable(&requests))
 		return -EINTR;
+	/* Both are full barriers, before what is charged is read. */
 	if (!look_at_limits(owner, atomic64_add_return(length, &owner->asked),
 			    atomic64_add_return(length, &asked_bytes)))
 		return 0;

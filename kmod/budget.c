@@ -3,7 +3,7 @@
  * budget.c - how much may be pinned, and how much each process pins.
  *
  * The unit of the budget is a *charge*: the bytes of one pin of the driver, charged to the process
- * that asked for it and to one GPU, and checked against the limits of the process and the machine.
+ * that asked for it, and checked against the limits of the process and the machine.
  *
  *   Owner	The owner of the descriptor, also after its death: a charge holds a reference to it.
  *   Pins	Each pin with callback, and each hold (a persistent pin). Drivers since 580 map
@@ -15,77 +15,77 @@
  *   End	When the driver has the pin back: by put_pages, by the callback, or, for a hold, by
  *		put_pages_persistent once the last importer has detached.
  *
- * Where there is a limit, requests are served one at a time, so that nothing can be charged between
- * the check of the limit and the charge. Large requests are always served one at a time, since the
- * driver allocates host memory for a request before it checks it (size.c). one_at_a_time is held
- * around the driver's call, so the callback must not take it. A limit that is set while requests
- * are under way applies to later requests. The page that pdn_probe() pins for a moment is not
- * counted.
+ * Nothing may be charged between the check of a limit and the charge. So requests that would all
+ * fit together go to the driver side by side, as readers of `requests`. A request that would not
+ * fit beside the others under way waits for them, and goes alone: then only what is charged counts,
+ * and no request that the driver is about to refuse takes room from another one.
+ *
+ * Large requests are always served one at a time, since the driver allocates host memory for a
+ * request before it checks it (size.c). Both locks are held around the driver's call, so the
+ * callback must not take them. A limit that is set while requests are under way applies to later
+ * requests. The page that pdn_probe() pins for a moment is not counted.
+ *
+ * The default limits follow the BARs of the machine's GPUs. A process may pin as much as they hold,
+ * and all processes together twice as much: pins that overlap count each, also where they share
+ * the BAR. So nobody can fill the host's memory with page tables by pinning the same memory again
+ * and again.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <linux/seq_file.h>
 #include <linux/slab.h>
-#include <linux/string.h>
 
 #include "internal.h"
 
-static ulong max_pinned_mb;
-module_param(max_pinned_mb, ulong, 0644);
-MODULE_PARM_DESC(max_pinned_mb, "MiB that all processes together may pin, 0: no limit (default)");
+static long max_pinned_mb = -1;
+module_param(max_pinned_mb, long, 0644);
+MODULE_PARM_DESC(max_pinned_mb,
+		 "MiB that all processes together may pin, 0: no limit, -1 (default): twice all "
+		 "GPUs' BARs");
 
-static ulong max_process_mb;
-module_param(max_process_mb, ulong, 0644);
-MODULE_PARM_DESC(max_process_mb, "MiB that one process may pin, 0: no limit (default)");
+static long max_process_mb = -1;
+module_param(max_process_mb, long, 0644);
+MODULE_PARM_DESC(max_process_mb,
+		 "MiB that one process may pin, 0: no limit, -1 (default): as much as all GPUs' "
+		 "BARs");
 
 static uint max_regions = PDN_MAX_REGION;
 module_param(max_regions, uint, 0644);
 MODULE_PARM_DESC(max_regions, "regions that one descriptor may have (default 1048575, the most)");
 
-struct pdn_gpu {
-	struct list_head link;
-	u8 uuid[16];
-	atomic64_t bytes;
-	atomic64_t regions;
-};
-
 struct pdn_charge {
 	struct kref ref; /* one for the region, and one for each hold that shares the charge */
 	struct pdn_owner *owner;
-	struct pdn_gpu *gpu; /* NULL: not known yet */
 	u64 length;
 };
 
-static atomic64_t all_bytes, all_regions;
-static DEFINE_MUTEX(one_at_a_time);
-
-static LIST_HEAD(gpus);
-static DEFINE_MUTEX(gpus_lock);
+static DEFINE_MUTEX(one_at_a_time); /* large requests */
+static DECLARE_RWSEM(requests);	    /* write: a request that goes alone */
+static atomic64_t asked_bytes;	    /* of the requests of readers; per process: owner->asked */
 
 /* ---- limits ---- */
 
-static u64 limit_of(const ulong *mb)
+/* In bytes, 0: none. */
+static u64 limit_of(long mb, unsigned int times)
 {
-	ulong limit = READ_ONCE(*mb);
-
-	return limit > U64_MAX >> 20 ? 0 : (u64)limit << 20;
+	if (mb < 0)
+		return times * pdn_size_of_bars();
+	return (u64)mb > U64_MAX >> 20 ? 0 : (u64)mb << 20;
 }
 
-static bool is_limited(void)
+static bool fits(u64 bytes, u64 more, u64 limit)
 {
-	return limit_of(&max_process_mb) || limit_of(&max_pinned_mb);
+	return !limit || (more <= limit && bytes <= limit - more);
 }
 
-static bool fits(const atomic64_t *bytes, u64 more, u64 limit)
+/* Does that much more fit? 0, EDQUOT or ENOSPC. */
+static int look_at_limits(const struct pdn_owner *owner, u64 of_process, u64 of_all)
 {
-	return !limit || (more <= limit && (u64)atomic64_read(bytes) <= limit - more);
-}
+	u64 process_limit = limit_of(READ_ONCE(max_process_mb), 1);
+	u64 limit = limit_of(READ_ONCE(max_pinned_mb), 2);
 
-static int look_at_limits(const struct pdn_owner *owner, u64 length)
-{
-	if (!fits(&owner->bytes, length, limit_of(&max_process_mb)))
+	if (!fits(atomic64_read(&owner->bytes), of_process, process_limit))
 		return -EDQUOT;
-	return fits(&all_bytes, length, limit_of(&max_pinned_mb)) ? 0 : -ENOSPC;
+	return fits(atomic64_read(&pdn_counters[PDN_CHARGED_BYTES]), of_all, limit) ? 0 : -ENOSPC;
 }
 
 u32 pdn_budget_regions(void)
@@ -100,13 +100,8 @@ static void count(struct pdn_charge *charge, int sign)
 	s64 bytes = sign * (s64)charge->length;
 
 	atomic64_add(bytes, &charge->owner->bytes);
-	atomic64_add(sign, &charge->owner->regions);
-	atomic64_add(bytes, &all_bytes);
-	atomic64_add(sign, &all_regions);
-	if (charge->gpu) {
-		atomic64_add(bytes, &charge->gpu->bytes);
-		atomic64_add(sign, &charge->gpu->regions);
-	}
+	atomic64_add(bytes, &pdn_counters[PDN_CHARGED_BYTES]);
+	atomic64_add(sign, &pdn_counters[PDN_CHARGES]);
 }
 
 static struct pdn_charge *charge_new(struct pdn_owner *owner, u64 length)
@@ -151,42 +146,49 @@ void pdn_charge_put(struct pdn_charge *charge)
 
 /* ---- asking the driver ---- */
 
-int pdn_budget_ask(struct pdn_budget_request *request, struct pdn_owner *owner, u64 length,
-		   struct pdn_charge *shared)
+static void limits_leave(struct pdn_budget_request *request)
 {
-	int ret = 0;
+	const struct pdn_charge *charge = request->charge;
 
-	if (!pdn_size_is_possible(length))
-		return -EFBIG;
-	request->is_new = !shared;
-	request->charge = shared ? pdn_charge_get(shared) : charge_new(owner, length);
-	if (!request->charge)
-		return -ENOMEM;
-	request->alone = !pdn_size_is_small(length) || (request->is_new && is_limited());
-	if (request->alone)
-		ret = mutex_lock_killable(&one_at_a_time);
-	if (ret) {
-		request->alone = false;
-	} else if (request->is_new) {
-		ret = look_at_limits(owner, length);
+	if (request->alone) {
+		up_write(&requests);
+		return;
 	}
+	/* A charge is counted before: limits_enter() of another finds it in one of the two sums. */
+	smp_mb__before_atomic();
+	atomic64_sub(charge->length, &charge->owner->asked);
+	atomic64_sub(charge->length, &asked_bytes);
+	up_read(&requests);
+}
+
+/* After 0 limits_leave() follows. */
+static int limits_enter(struct pdn_budget_request *request)
+{
+	const struct pdn_charge *charge = request->charge;
+	struct pdn_owner *owner = charge->owner;
+	u64 length = charge->length;
+	int ret;
+
+	request->alone = false;
+	if (down_read_killable(&requests))
+		return -EINTR;
+	/* Both are full barriers, before what is charged is read. */
+	if (!look_at_limits(owner, atomic64_add_return(length, &owner->asked),
+			    atomic64_add_return(length, &asked_bytes)))
+		return 0;
+	limits_leave(request);
+	if (down_write_killable(&requests))
+		return -EINTR;
+	request->alone = true;
+	ret = look_at_limits(owner, length, length);
 	if (ret)
-		pdn_budget_leave(request);
+		limits_leave(request);
 	return ret;
 }
 
-struct pdn_charge *pdn_budget_take(struct pdn_budget_request *request)
+static void request_drop(struct pdn_budget_request *request)
 {
-	if (request->is_new)
-		count(request->charge, 1);
-	if (request->alone)
-		mutex_unlock(&one_at_a_time);
-	return request->charge;
-}
-
-void pdn_budget_leave(struct pdn_budget_request *request)
-{
-	if (request->alone)
+	if (request->is_large)
 		mutex_unlock(&one_at_a_time);
 	/* A new charge was never counted. */
 	if (request->is_new)
@@ -195,77 +197,43 @@ void pdn_budget_leave(struct pdn_budget_request *request)
 		pdn_charge_put(request->charge);
 }
 
-/* ---- GPUs ---- */
-
-/* There is one pdn_gpu for each GPU that ever had a pin, until the module is unloaded. */
-static struct pdn_gpu *gpu_of(const u8 *uuid)
+int pdn_budget_ask(struct pdn_budget_request *request, struct pdn_owner *owner, u64 length,
+		   struct pdn_charge *shared)
 {
-	struct pdn_gpu *gpu;
+	int ret = 0;
 
-	mutex_lock(&gpus_lock);
-	list_for_each_entry(gpu, &gpus, link)
-		if (!memcmp(gpu->uuid, uuid, sizeof(gpu->uuid)))
-			goto out;
-	gpu = kzalloc(sizeof(*gpu), GFP_KERNEL);
-	if (gpu) {
-		memcpy(gpu->uuid, uuid, sizeof(gpu->uuid));
-		list_add_tail(&gpu->link, &gpus);
-	}
-out:
-	mutex_unlock(&gpus_lock);
-	return gpu;
-}
-
-int pdn_charge_gpu(struct pdn_charge *charge, const u8 *uuid)
-{
-	struct pdn_gpu *gpu = charge->gpu ?: gpu_of(uuid);
-
-	if (!gpu)
+	if (!pdn_size_is_possible(length))
+		return -EFBIG;
+	request->is_new = !shared;
+	request->is_large = false;
+	request->charge = shared ? pdn_charge_get(shared) : charge_new(owner, length);
+	if (!request->charge)
 		return -ENOMEM;
-	if (!charge->gpu) {
-		charge->gpu = gpu;
-		atomic64_add(charge->length, &gpu->bytes);
-		atomic64_inc(&gpu->regions);
+	if (!pdn_size_is_small(length)) {
+		ret = mutex_lock_killable(&one_at_a_time);
+		request->is_large = !ret;
 	}
-	return 0;
+	if (!ret && request->is_new)
+		ret = limits_enter(request);
+	if (ret)
+		request_drop(request);
+	return ret;
 }
 
-/* ---- for people ---- */
-
-static void gpu_stats(struct pindown_stats_all *stats)
+struct pdn_charge *pdn_budget_take(struct pdn_budget_request *request)
 {
-	struct pdn_gpu *gpu;
-
-	mutex_lock(&gpus_lock);
-	list_for_each_entry(gpu, &gpus, link) {
-		if (stats->gpus++ != stats->gpu)
-			continue;
-		stats->gpu_bytes = atomic64_read(&gpu->bytes);
-		stats->gpu_regions = atomic64_read(&gpu->regions);
-		memcpy(stats->gpu_uuid, gpu->uuid, sizeof(stats->gpu_uuid));
+	if (request->is_new) {
+		count(request->charge, 1);
+		limits_leave(request);
 	}
-	mutex_unlock(&gpus_lock);
+	if (request->is_large)
+		mutex_unlock(&one_at_a_time);
+	return request->charge;
 }
 
-void pdn_budget_own_stats(struct pdn_owner *owner, struct pindown_stats_all *stats)
+void pdn_budget_leave(struct pdn_budget_request *request)
 {
-	stats->process_bytes = atomic64_read(&owner->bytes);
-	stats->process_regions = atomic64_read(&owner->regions);
-	stats->process_limit = limit_of(&max_process_mb);
-	stats->all_limit = limit_of(&max_pinned_mb);
-}
-
-void pdn_budget_all_stats(struct pindown_stats_all *stats)
-{
-	stats->all_bytes = atomic64_read(&all_bytes);
-	stats->all_regions = atomic64_read(&all_regions);
-	gpu_stats(stats);
-}
-
-void pdn_budget_exit(void)
-{
-	struct pdn_gpu *gpu, *next;
-
-	list_for_each_entry_safe(gpu, next, &gpus, link)
-		kfree(gpu);
+	if (request->is_new)
+		limits_leave(request);
+	request_drop(request);
 }

@@ -33,6 +33,17 @@ static inline void pdn_tell_importer(struct dma_buf_attachment *attach)
 #endif
 }
 
+/*
+ * Does the core pin a dma-buf for each mapping of an importer that can be notified? It did without
+ * CONFIG_DMABUF_MOVE_NOTIFY. Linux 7 has no such option and never does; the series that removed it
+ * also renamed move_notify.
+ */
+#if defined(PDN_HAVE_INVALIDATE_MAPPINGS) || IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY)
+#define PDN_CORE_PINS false
+#else
+#define PDN_CORE_PINS true
+#endif
+
 /* Selects all fences of a reservation object: a usage from 5.19 on, a bool before. */
 #ifdef PDN_HAVE_RESV_USAGE
 #define PDN_ALL_FENCES DMA_RESV_USAGE_BOOKKEEP

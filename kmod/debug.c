@@ -33,18 +33,17 @@ void pdn_region_show(struct seq_file *seq, struct pdn_region *region)
 
 	pdn_exports_count(region, &exports, &importers);
 	down_read(&region->lock);
-	seq_printf(seq, "%7d %7u %#14llx %12llu %-10s %-8s %8u %7u %9u %pUb\n",
+	seq_printf(seq, "%7d %7u %#14llx %12llu %-10s %-8s %7u %9u %pUb\n",
 		   pid_vnr(region->owner->tgid), region->number, region->address, region->length,
 		   region->flags & PINDOWN_PIN_PERSISTENT ? "persistent" : "callback",
-		   state_name(region->state), region->mappings, exports, importers,
-		   region->gpu_uuid);
+		   state_name(region->state), exports, importers, region->gpu_uuid);
 	up_read(&region->lock);
 }
 
 static int regions_show(struct seq_file *seq, void *unused)
 {
-	seq_printf(seq, "%7s %7s %14s %12s %-10s %-8s %8s %7s %9s %s\n", "process", "region",
-		   "address", "bytes", "mode", "state", "mappings", "exports", "importers", "gpu");
+	seq_printf(seq, "%7s %7s %14s %12s %-10s %-8s %7s %9s %s\n", "process", "region", "address",
+		   "bytes", "mode", "state", "exports", "importers", "gpu");
 	pdn_files_show(seq);
 	return 0;
 }
@@ -58,9 +57,6 @@ static int counters_show(struct seq_file *seq, void *unused)
 		[PDN_PIN_FAILURES] = "pin_failures",
 		[PDN_REVOCATIONS] = "revocations",
 		[PDN_LOST_RACES] = "lost_races",
-		[PDN_MAPS] = "maps",
-		[PDN_FAULTS] = "faults",
-		[PDN_SIGBUS] = "sigbus",
 		[PDN_EXPORTS] = "exports",
 		[PDN_ATTACHES] = "attaches",
 		[PDN_ATTACH_FAILURES] = "attach_failures",
@@ -69,6 +65,8 @@ static int counters_show(struct seq_file *seq, void *unused)
 		[PDN_ORPHANS] = "orphans",
 		[PDN_STRAY_CALLBACKS] = "stray_callbacks",
 		[PDN_KEPT_BYTES] = "kept_bytes",
+		[PDN_CHARGED_BYTES] = "charged_bytes",
+		[PDN_CHARGES] = "charges",
 	};
 	int i;
 

@@ -13,6 +13,7 @@
  *     this memory, and only this memory, until they detach.
  *   - reap() unmaps an attachment without mappings from its device, once all fences in the
  *     reservation object are signalled: the device may still be at work after the importer's unmap.
+ *     No thread waits for them. A work item looks again, at the latest after a second.
  *   - The hold ends with the last device.
  *
  * A device's addresses are requested when it attaches: the driver is called there without the
@@ -38,7 +39,8 @@ struct pdn_dmabuf {
 	struct dma_resv resv;	  /* the dma-buf's; it lives here so that reap() can use it later */
 	struct list_head link;	  /* region->exports, under region->exports_lock */
 	bool unreaped;		  /* region ended, reap() still due; under region->exports_lock */
-	struct work_struct reap;
+	struct delayed_work reap;
+	unsigned long reap_delay; /* of the work item, for its next look at the fences */
 	struct mutex reaping; /* held while the driver unmaps from a device */
 
 	struct mutex lock; /* protects all members below */
@@ -151,16 +153,30 @@ static bool reap(struct pdn_dmabuf *export)
 	return done;
 }
 
-/* Waits as long as importers need: the kernel requires that every fence is signalled in the end. */
+/* The work item holds the dma-buf and the module, whether it is queued or running. */
+static void reap_put(struct pdn_dmabuf *export)
+{
+	export_put(export);
+	module_put(THIS_MODULE);
+}
+
+/*
+ * Fences may take as long as they like, and anybody who has the descriptor may add some
+ * (DMA_BUF_IOCTL_IMPORT_SYNC_FILE). A thread of the workqueue that waited for them would be missing
+ * for other dma-bufs. So this looks now and then, first after a tick, later each second.
+ */
 static void reap_work(struct work_struct *work)
 {
-	struct pdn_dmabuf *export = container_of(work, struct pdn_dmabuf, reap);
+	struct pdn_dmabuf *export = container_of(to_delayed_work(work), struct pdn_dmabuf, reap);
 
-	while (!reap(export))
-		dma_resv_wait_timeout(&export->resv, PDN_ALL_FENCES, false, MAX_SCHEDULE_TIMEOUT);
-	export_put(export);
+	if (!reap(export)) {
+		export->reap_delay = clamp(2 * export->reap_delay, 1ul, (unsigned long)HZ);
+		if (queue_delayed_work(pdn_work, &export->reap, export->reap_delay))
+			return;
+		/* It was queued meanwhile, with references of its own. */
+	}
 	/* Unloading waits for the workqueue, and so for the end of this function. */
-	module_put(THIS_MODULE);
+	reap_put(export);
 }
 
 /* The caller's dma-buf or descriptor still holds the module. */
@@ -168,11 +184,9 @@ static void reap_later(struct pdn_dmabuf *export)
 {
 	kref_get(&export->ref);
 	__module_get(THIS_MODULE);
-	if (!queue_work(pdn_work, &export->reap)) {
-		/* It is queued already, with both references. */
-		module_put(THIS_MODULE);
-		export_put(export);
-	}
+	/* Brings the next look forward. True: it is queued already, with both references. */
+	if (mod_delayed_work(pdn_work, &export->reap, 0))
+		reap_put(export);
 }
 
 /* Does not wait for fences. */
@@ -423,22 +437,14 @@ static struct pdn_hold *hold_beside(struct pdn_region *region)
 {
 	struct pdn_charge *shared = NULL;
 	struct pdn_hold *hold;
-	int ret;
 
 	if (region->shares_bar) {
 		shared = charge_of(region);
 		if (!shared)
 			return ERR_PTR(-ESTALE);
 	}
-	hold = pdn_hold_new(region->owner, region->address, region->length, 0, shared);
+	hold = pdn_hold_new(region->owner, region->address, region->length, shared);
 	pdn_charge_put(shared);
-	if (IS_ERR(hold))
-		return hold;
-	ret = pdn_charge_gpu(hold->charge, region->gpu_uuid);
-	if (ret) {
-		pdn_hold_put(hold);
-		return ERR_PTR(ret);
-	}
 	return hold;
 }
 
@@ -475,7 +481,7 @@ static struct pdn_dmabuf *export_new(struct pdn_region *region)
 	mutex_init(&export->reaping);
 	INIT_LIST_HEAD(&export->attachments);
 	INIT_LIST_HEAD(&export->link);
-	INIT_WORK(&export->reap, reap_work);
+	INIT_DELAYED_WORK(&export->reap, reap_work);
 	dma_resv_init(&export->resv);
 	export->hold = hold;
 	export->region = region;
@@ -493,7 +499,7 @@ static bool export_join(struct pdn_dmabuf *export, struct pdn_region *region)
 	bool live;
 
 	mutex_lock(&region->exports_lock);
-	live = pdn_region_is_live(region);
+	live = pdn_region_is(region, PDN_LIVE);
 	if (live)
 		list_add_tail(&export->link, &region->exports);
 	mutex_unlock(&region->exports_lock);
@@ -511,7 +517,7 @@ int pdn_export(struct pdn_region *region, struct file **file)
 		return -EOPNOTSUPP;
 	export = export_new(region);
 	if (IS_ERR(export)) {
-		if (!pdn_region_is_live(region))
+		if (!pdn_region_is(region, PDN_LIVE))
 			return -ESTALE;
 		/* The driver reports ENOMEM when BAR space is exhausted. */
 		ret = PTR_ERR(export);
@@ -540,15 +546,12 @@ int pdn_export(struct pdn_region *region, struct file **file)
 }
 
 /*
- * Has the importer itself pinned the attachment? Without CONFIG_DMABUF_MOVE_NOTIFY the core adds a
- * pin for each mapping, which does not count: such importers are notified. Needs the reservation
- * lock.
+ * Has the importer itself pinned the attachment? A pin that the core adds for each mapping does not
+ * count: such importers are notified. Needs the reservation lock.
  */
 static bool is_pinned(const struct pdn_attachment *attachment)
 {
-	u32 by_core = IS_ENABLED(CONFIG_DMABUF_MOVE_NOTIFY) ? 0 : attachment->maps;
-
-	return attachment->pins > by_core;
+	return attachment->pins > (PDN_CORE_PINS ? attachment->maps : 0);
 }
 
 /*

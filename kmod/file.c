@@ -19,24 +19,7 @@
 static DEFINE_HASHTABLE(owners, 8);
 static DEFINE_MUTEX(owners_lock);
 
-static void owner_release(struct kref *ref)
-{
-	struct pdn_owner *owner = container_of(ref, struct pdn_owner, ref);
-
-	hash_del(&owner->link);
-	mutex_unlock(&owners_lock);
-	/* No region or descriptor of this process is left that could call the driver. */
-	pdn_provider_give_back();
-	put_pid(owner->tgid);
-	kfree(owner);
-}
-
-void pdn_owner_put(struct pdn_owner *owner)
-{
-	kref_put_mutex(&owner->ref, owner_release, &owners_lock);
-}
-
-/* This function and the next one need owners_lock. */
+/* Not under owners_lock: it allocates, and the free callback takes that lock. */
 static struct pdn_owner *owner_new(struct pid *tgid)
 {
 	struct pdn_owner *owner;
@@ -50,7 +33,6 @@ static struct pdn_owner *owner_new(struct pid *tgid)
 		pdn_provider_give_back();
 		return ERR_PTR(-ENOMEM);
 	}
-	hash_add(owners, &owner->link, (unsigned long)tgid);
 	kref_init(&owner->ref);
 	init_rwsem(&owner->puts);
 	spin_lock_init(&owner->lock);
@@ -59,29 +41,58 @@ static struct pdn_owner *owner_new(struct pid *tgid)
 	return owner;
 }
 
+static void owner_free(struct pdn_owner *owner)
+{
+	pdn_provider_give_back();
+	put_pid(owner->tgid);
+	kfree(owner);
+}
+
+static void owner_release(struct kref *ref)
+{
+	struct pdn_owner *owner = container_of(ref, struct pdn_owner, ref);
+
+	hash_del(&owner->link);
+	mutex_unlock(&owners_lock);
+	/* No region or descriptor of this process is left that could call the driver. */
+	owner_free(owner);
+}
+
+void pdn_owner_put(struct pdn_owner *owner)
+{
+	kref_put_mutex(&owner->ref, owner_release, &owners_lock);
+}
+
+/* With a reference. Needs owners_lock. */
 static struct pdn_owner *owner_find(struct pid *tgid)
 {
 	struct pdn_owner *owner;
 
-	hash_for_each_possible(owners, owner, link, (unsigned long)tgid)
-		if (owner->tgid == tgid)
+	hash_for_each_possible(owners, owner, link, (unsigned long)tgid) {
+		if (owner->tgid == tgid) {
+			kref_get(&owner->ref);
 			return owner;
+		}
+	}
 	return NULL;
 }
 
-/* All descriptors of a process share one owner. */
+/* All descriptors of a process share one owner. Another thread may be making it, too. */
 static struct pdn_owner *owner_of_current(void)
 {
 	struct pid *tgid = task_tgid(current);
-	struct pdn_owner *owner;
+	struct pdn_owner *owner, *fresh = owner_new(tgid);
 
+	if (IS_ERR(fresh))
+		return fresh;
 	mutex_lock(&owners_lock);
 	owner = owner_find(tgid);
-	if (owner)
-		kref_get(&owner->ref);
-	else
-		owner = owner_new(tgid);
+	if (!owner)
+		hash_add(owners, &fresh->link, (unsigned long)tgid);
 	mutex_unlock(&owners_lock);
+	if (!owner)
+		return fresh;
+	owner_free(fresh);
 	return owner;
 }
 
@@ -106,9 +117,9 @@ static int pdn_open(struct inode *inode, struct file *filp)
 		ret = PTR_ERR(file->owner);
 		goto err_state;
 	}
-	file->mapping = filp->f_mapping;
-	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1);
+	xa_init_flags(&file->regions, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	pdn_files_add(file);
+	pdn_size_look();
 	filp->private_data = file;
 	pdn_orphans_reap(file->owner);
 	return nonseekable_open(inode, filp);
@@ -165,7 +176,7 @@ const struct file_operations pdn_fops = {
 	.flush = pdn_flush,
 	.release = pdn_release,
 	.poll = pdn_poll,
-	.mmap = pdn_mmap,
+	.mmap = pdn_state_mmap,
 	.unlocked_ioctl = pdn_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.llseek = noop_llseek,

@@ -9,8 +9,6 @@
  *	region.c	how it ends: unpin, revocation, death of its process
  *	provider.c	the calls of the NVIDIA driver, for all its versions
  *	driver_module.c	which driver is loaded, and why it may be unusable
- *	map.c		mmap() of regions
- *	caching.c	the memory type of such a mapping
  *	state.c		the state area
  *	export.c	dma-bufs
  *	budget.c	how much may be pinned, and how much each process pins
@@ -25,27 +23,29 @@
  * the driver. The sg tables of a dma-buf are allocated under its reservation, which the kernel's
  * rules for reservations allow.
  *
- *	one_at_a_time		large and limited requests to the driver, see budget.c
+ *	one_at_a_time		large requests to the driver, see budget.c
+ *	requests		new pins: one that may exceed a limit goes alone, see budget.c
  *	owner->puts		keeps pins apart from unpins of one process, see region.c
  *	export->reaping		makes detach wait for an unmap that is under way
  *	driver
  *	files_stay		the list of descriptors, see wish.c
  *	region->exports_lock	the list of the region's dma-bufs
  *	export->resv		the dma-buf's reservation; the core holds it around map, unmap, pin
- *	mmap_lock		the kernel holds it around mmap and faults
- *	region->lock		state, table, mappings; read in faults
+ *	region->lock		state, table
  *	export->lock		attachments
- *	i_mmap_rwsem		within unmap_mapping_range()
  *
- * Taken within mmap_lock or "driver", and never together with a lock below these in the list:
+ * Taken within "driver", and never together with a lock below these in the list:
  *
  *	owners_lock		the processes, see file.c
  *	driver_lock		the driver's symbols, see provider.c
  *
- * Taken within any of these, and only spinlocks are taken within them: state->lock, gpus_lock.
- * Spinlocks: owner->lock, files_lock, and those of the xarrays tickets, file->regions and map_ids.
- * Callbacks are readers of the SRCU domain `callbacks` from begin to end; only unloading waits for
- * them.
+ * The kernel holds mmap_lock around mmap() and faults, and the kernel's rules for reservations put
+ * mmap_lock outside of them. Within it the module takes only state->lock, for a page of the state
+ * area, and within state->lock nothing.
+ *
+ * Spinlocks: owner->lock, files_lock, and those of the xarrays tickets and file->regions.
+ * Callbacks are readers of the SRCU domain `callbacks`, all but their last instructions; only
+ * unloading waits for them, see pdn_regions_exit().
  */
 #ifndef PINDOWN_INTERNAL_H
 #define PINDOWN_INTERNAL_H
@@ -76,11 +76,8 @@
 /* The driver wants addresses and lengths that are multiples of this. */
 #define PDN_GRANULARITY 65536u
 
-/* Numbers of regions go from 1 to PDN_MAX_REGION: an mmap offset has 40 bits behind them. */
-#define PDN_OFFSET_BITS 40
-#define PDN_NUMBER_BITS 20
-#define PDN_MAX_REGION ((1u << PDN_NUMBER_BITS) - 1)
-#define PDN_MAX_LENGTH (1ull << PDN_OFFSET_BITS)
+/* Numbers of regions go from 1 to PDN_MAX_REGION. Each has a word in the state area. */
+#define PDN_MAX_REGION ((1u << 20) - 1)
 
 struct nvidia_p2p_page_table;
 struct nvidia_p2p_dma_mapping;
@@ -96,8 +93,8 @@ struct pdn_owner {
 	struct hlist_node link; /* owners, see file.c */
 	struct pid *tgid;
 	struct rw_semaphore puts; /* read: get_pages; write: put_pages */
-	atomic64_t bytes;
-	atomic64_t regions;
+	atomic64_t bytes; /* charged */
+	atomic64_t asked; /* see budget.c */
 	spinlock_t lock;
 	struct list_head orphans; /* regions that only this process can unpin; each holds a ref */
 };
@@ -110,14 +107,14 @@ struct pdn_state {
 
 struct pdn_file {
 	struct pdn_owner *owner;
-	struct address_space *mapping; /* of the inode through which it was opened */
-	struct xarray regions;	       /* by number; a number is reserved during its pin */
-	atomic_t generation; /* source of state values */
+	struct xarray regions; /* by number; a number is reserved during its pin */
+	atomic_t generation;   /* source of state values */
 	struct pdn_state state;
 
-	struct list_head link; /* files; files_lock protects it and the next two members */
-	u32 wanted;	       /* serial number of the last wish */
-	u32 answered;
+	struct list_head link; /* files; files_lock protects it and the next three members */
+	u32 asked;	       /* serial number of the last wish that it is to answer */
+	u32 wanted;	       /* of the wish that it shows */
+	u32 answered;	       /* of the last answer */
 	wait_queue_head_t wishes;
 };
 
@@ -136,27 +133,6 @@ enum pdn_region_state {
 	PDN_ENDING,  /* unpinned, or about to be */
 };
 
-/* Physically contiguous pages. */
-struct pdn_run {
-	u64 offset; /* in the region */
-	u64 start;  /* physical */
-};
-
-/* How the driver wants a mapping into a process to be cached. */
-enum pdn_cpu_caching {
-	PDN_CPU_UNSAID, /* drivers before 580 */
-	PDN_CPU_UNCACHED,
-	PDN_CPU_CACHED,
-};
-
-/* Where a region's pages are. */
-enum pdn_memory {
-	PDN_MEMORY_UNKNOWN,   /* not determined yet */
-	PDN_MEMORY_OF_DEVICE, /* in a BAR */
-	PDN_MEMORY_COHERENT,  /* cached memory of the system */
-	PDN_MEMORY_UNCLEAR,   /* the driver's answer and the pages' place contradict: not mapped */
-};
-
 struct pdn_region {
 	struct kref ref;
 	struct pdn_owner *owner;
@@ -166,26 +142,18 @@ struct pdn_region {
 	u32 state_value;
 	unsigned long ticket; /* the callback's argument. Never used twice */
 
-	struct rw_semaphore lock; /* protects the members from here to `wc_reserved` */
+	struct rw_semaphore lock; /* protects the members from here to `gpu_uuid` */
 	enum pdn_region_state state;
 	struct pdn_file *file;		     /* NULL once the descriptor is gone */
 	struct nvidia_p2p_page_table *table; /* with callback. NULL once the driver has it back */
 	struct pdn_hold *hold;		     /* persistent. Given back when it ends */
-	struct pdn_run *runs;
-	u32 run_count;
 	u32 page_size, page_count;
-	enum pdn_cpu_caching cpu_caching;
-	enum pdn_memory memory;
+	bool shares_bar; /* the driver maps memory into the BAR once for both kinds of pins */
 	u8 gpu_uuid[16];
-	u32 map_id;	 /* the region's own part of the inode's offsets, 0: none yet */
-	u32 map_caching; /* PINDOWN_MAP_* >> 60 of the mappings that exist */
-	u32 mappings;
-	bool wc_reserved;
 
 	struct mutex exports_lock; /* protects the list */
 	struct list_head exports;
 
-	bool shares_bar; /* the driver maps memory into the BAR once for both kinds of pins */
 	/*
 	 * With callback. Set under `lock` when the region becomes live. The function that clears
 	 * it drops the reference.
@@ -215,7 +183,7 @@ void pdn_region_end(struct pdn_region *region);
 void pdn_regions_end(struct pdn_file *file);
 /* Unpins the orphans of a process. Must be called by that process. */
 void pdn_orphans_reap(struct pdn_owner *owner);
-bool pdn_region_is_live(struct pdn_region *region);
+bool pdn_region_is(struct pdn_region *region, enum pdn_region_state state);
 void pdn_region_callback(void *ticket);
 /* A region in PDN_PINNING: it has an owner and one reference, and no number. NULL: no memory. */
 struct pdn_region *pdn_region_new(struct pdn_file *file, const struct pindown_pin *arg);
@@ -240,7 +208,6 @@ int pdn_provider_take(void);
 void pdn_provider_give_back(void);
 bool pdn_provider_is_persistent(void);
 bool pdn_provider_maps_dma(void);
-bool pdn_provider_forces_bar1(void);
 
 /* Needs owner->puts for reading. Fills in region->table. */
 int pdn_get_pages(struct pdn_region *region);
@@ -249,24 +216,11 @@ int pdn_put_pages(struct pdn_region *region, struct nvidia_p2p_page_table *table
 /* For the callback alone: returns its page table to the driver. */
 void pdn_free_table(struct nvidia_p2p_page_table *table);
 
-/* A copy of what a page table says. The driver may free the table, so it is read only once. */
-struct pdn_layout {
-	struct pdn_run *runs;
-	u32 run_count;
-	u32 page_size, page_count;
-	enum pdn_cpu_caching cpu_caching;
-	bool shares_bar;
-	u8 gpu_uuid[16];
-};
-
 /*
- * Both need region->lock, and a table that the callback has not returned to the driver. The first
- * fills in all members but runs:
+ * Copies what the page table says of the region. Needs region->lock, and a table that the callback
+ * has not returned to the driver, which may free it then. EOPNOTSUPP: the table is not understood.
  */
-int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_table *table,
-		       u64 length);
-/* the second fills in runs[], which the caller has allocated with run_count elements. */
-void pdn_layout_read(const struct pdn_layout *layout, const struct nvidia_p2p_page_table *table);
+int pdn_table_read(struct pdn_region *region, const struct nvidia_p2p_page_table *table);
 
 /* A persistent pin, shared by a region, its dma-bufs and their attachments. */
 struct pdn_hold {
@@ -278,7 +232,7 @@ struct pdn_hold {
 };
 
 /* `shared`: the charge that covers this pin as well; NULL: it gets a charge of its own. */
-struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, u32 flags,
+struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length,
 			      struct pdn_charge *shared);
 /*
  * Is the GPU page at this address memory of this process? 0: yes, the driver has pinned it for a
@@ -312,26 +266,6 @@ bool pdn_driver_module_look(const char *name, struct pdn_driver_module *driver);
 /* Logs why the driver's symbols can't be looked up. */
 void pdn_driver_module_complain(const char *name);
 
-/* ---- map.c ---- */
-
-int pdn_mmap(struct file *filp, struct vm_area_struct *vma);
-u64 pdn_map_offset(u32 number);
-/* Ends all mappings of the region. Needs region->lock for writing. */
-void pdn_map_end(struct pdn_region *region);
-void pdn_map_release(struct pdn_region *region); /* with the last reference */
-void pdn_map_exit(void);
-
-static inline u64 pdn_run_length(const struct pdn_region *region, u32 i)
-{
-	u64 end = i + 1 < region->run_count ? region->runs[i + 1].offset : region->length;
-
-	return end - region->runs[i].offset;
-}
-
-/* ---- caching.c ---- */
-
-enum pdn_memory pdn_memory_of(const struct pdn_region *region); /* needs region->lock */
-
 /* ---- state.c ---- */
 
 int pdn_state_init(struct pdn_state *state);
@@ -343,7 +277,7 @@ int pdn_state_add(struct pdn_state *state, u32 number);
 void pdn_state_set(struct pdn_state *state, u32 number, u32 value);
 void pdn_state_count_revocation(struct pdn_state *state);
 void pdn_state_wish(struct pdn_state *state, u32 serial, u64 bytes, const u8 *gpu_uuid);
-int pdn_state_mmap(struct pdn_file *file, struct vm_area_struct *vma);
+int pdn_state_mmap(struct file *filp, struct vm_area_struct *vma);
 
 /* ---- export.c ---- */
 
@@ -363,14 +297,13 @@ struct pdn_charge;
 
 struct pdn_charge *pdn_charge_get(struct pdn_charge *charge);
 void pdn_charge_put(struct pdn_charge *charge); /* NULL: does nothing. Calls no driver */
-/* Charges the GPU, which is known only once the memory is pinned. ENOMEM, or 0. */
-int pdn_charge_gpu(struct pdn_charge *charge, const u8 *uuid);
 
 /* Permission to ask the driver for one pin. */
 struct pdn_budget_request {
 	struct pdn_charge *charge;
-	bool is_new; /* not counted yet */
-	bool alone;  /* holds one_at_a_time */
+	bool is_new;   /* not counted yet */
+	bool is_large; /* holds one_at_a_time */
+	bool alone;    /* holds `requests` for writing. Only with is_new */
 };
 
 /*
@@ -388,14 +321,14 @@ struct pdn_charge *pdn_budget_take(struct pdn_budget_request *request);
 void pdn_budget_leave(struct pdn_budget_request *request);
 
 u32 pdn_budget_regions(void); /* the maximum number that a region may get now */
-void pdn_budget_own_stats(struct pdn_owner *owner, struct pindown_stats_all *stats);
-void pdn_budget_all_stats(struct pindown_stats_all *stats);
-void pdn_budget_exit(void);
 
 /* ---- size.c ---- */
 
 bool pdn_size_is_small(u64 length);
 bool pdn_size_is_possible(u64 length);
+/* All that the BARs of the GPUs hold, as of the last pdn_size_look(). */
+u64 pdn_size_of_bars(void);
+void pdn_size_look(void);
 
 /* ---- wish.c ---- */
 
@@ -405,15 +338,19 @@ void pdn_files_show(struct seq_file *seq);
 
 /* The wish of a pin that found no BAR space. */
 struct pdn_wish {
+	struct list_head link; /* wishes, see wish.c */
+	const struct pdn_region *region;
 	u32 serial; /* 0: nobody was asked yet */
 	u64 given;  /* the count of pdn_wishes_given() before the last try */
 	unsigned long deadline;
 	u8 gpu_uuid[16]; /* whose space is missing. Zeroes: not known */
 };
 
-void pdn_wish_begin(struct pdn_wish *wish);
+/* Each is ended. */
+void pdn_wish_begin(struct pdn_wish *wish, const struct pdn_region *region);
 /* 0: some space was given back, try again. ENOSPC: no more will come. EINTR. */
-int pdn_wish_wait(struct pdn_wish *wish, const struct pdn_region *region);
+int pdn_wish_wait(struct pdn_wish *wish);
+void pdn_wish_end(struct pdn_wish *wish);
 void pdn_wishes_given(void); /* there is more BAR space than before */
 int pdn_wishes_answer(struct pdn_file *file, u32 serial);
 __poll_t pdn_wishes_poll(struct pdn_file *file, struct file *filp, poll_table *table);
@@ -426,9 +363,6 @@ enum pdn_counter {
 	PDN_PIN_FAILURES,
 	PDN_REVOCATIONS,
 	PDN_LOST_RACES,
-	PDN_MAPS,
-	PDN_FAULTS,
-	PDN_SIGBUS,
 	PDN_EXPORTS,
 	PDN_ATTACHES,
 	PDN_ATTACH_FAILURES,
@@ -436,7 +370,10 @@ enum pdn_counter {
 	PDN_RECLAIM_SAVES,
 	PDN_ORPHANS,
 	PDN_STRAY_CALLBACKS,
-	PDN_KEPT_BYTES, /* the only one that goes down */
+	/* These also go down: */
+	PDN_KEPT_BYTES,
+	PDN_CHARGED_BYTES, /* budget.c compares it with max_pinned_mb */
+	PDN_CHARGES,
 	PDN_COUNTERS
 };
 

@@ -2,7 +2,6 @@
 /*
  * ioctl.c - the ioctl calls: all arguments are checked and copied here, and nowhere else.
  */
-#include <linux/capability.h>
 #include <linux/file.h>
 #include <linux/nospec.h>
 #include <linux/sched.h>
@@ -22,9 +21,7 @@ union pdn_arg {
 	struct pindown_version version;
 	struct pindown_pin pin;
 	struct pindown_unpin unpin;
-	struct pindown_query query;
 	struct pindown_export export;
-	struct pindown_stats_all stats;
 	struct pindown_answer answer;
 };
 
@@ -48,13 +45,11 @@ static int call_version(struct pdn_file *file, struct pdn_call *call)
 		return -EINVAL;
 	arg->abi = PINDOWN_ABI;
 	arg->granularity = PDN_GRANULARITY;
-	arg->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_MMAP | PINDOWN_CAP_STATE;
+	arg->capabilities = PINDOWN_CAP_CALLBACK | PINDOWN_CAP_STATE;
 	if (pdn_provider_is_persistent()) {
 		arg->capabilities |= PINDOWN_CAP_PERSISTENT | PINDOWN_CAP_RECLAIM;
 		if (pdn_provider_maps_dma())
 			arg->capabilities |= PINDOWN_CAP_DMABUF;
-		if (pdn_provider_forces_bar1())
-			arg->capabilities |= PINDOWN_CAP_FORCE_BAR1;
 	}
 #ifdef PDN_SIMULATED
 	arg->capabilities |= PINDOWN_CAP_SIMULATED;
@@ -86,7 +81,7 @@ static int call_pin(struct pdn_file *file, struct pdn_call *call)
 
 static u32 state_shown(struct pdn_region *region)
 {
-	return pdn_region_is_live(region) ? PINDOWN_REGION_LIVE : PINDOWN_REGION_REVOKED;
+	return pdn_region_is(region, PDN_LIVE) ? PINDOWN_REGION_LIVE : PINDOWN_REGION_REVOKED;
 }
 
 static int call_unpin(struct pdn_file *file, struct pdn_call *call)
@@ -104,32 +99,6 @@ static int call_unpin(struct pdn_file *file, struct pdn_call *call)
 	pdn_region_end(region);
 	pdn_region_free_number(file, arg->region);
 	pdn_exports_count(region, &exports, &arg->importers);
-	pdn_region_put(region);
-	return write_back(call);
-}
-
-static int call_query(struct pdn_file *file, struct pdn_call *call)
-{
-	struct pindown_query *arg = &call->arg.query;
-	struct pdn_region *region;
-
-	if (arg->flags)
-		return -EINVAL;
-	region = pdn_region_get(file, arg->region);
-	if (!region)
-		return -ENOENT;
-	arg->state = state_shown(region);
-	arg->address = region->address;
-	arg->length = region->length;
-	arg->pin_flags = region->flags;
-	arg->page_size = region->page_size;
-	arg->page_count = region->page_count;
-	arg->map_offset = pdn_map_offset(region->number);
-	memcpy(arg->gpu_uuid, region->gpu_uuid, sizeof(arg->gpu_uuid));
-	down_read(&region->lock);
-	arg->mappings = region->mappings;
-	up_read(&region->lock);
-	pdn_exports_count(region, &arg->exports, &arg->importers);
 	pdn_region_put(region);
 	return write_back(call);
 }
@@ -174,19 +143,6 @@ out_region:
 	return ret;
 }
 
-static int call_stats(struct pdn_file *file, struct pdn_call *call)
-{
-	struct pindown_stats_all *arg = &call->arg.stats;
-
-	if (arg->flags)
-		return -EINVAL;
-	*arg = (struct pindown_stats_all){ .size = arg->size, .gpu = arg->gpu };
-	pdn_budget_own_stats(file->owner, arg);
-	if (capable(CAP_SYS_ADMIN))
-		pdn_budget_all_stats(arg);
-	return write_back(call);
-}
-
 static int call_answer(struct pdn_file *file, struct pdn_call *call)
 {
 	struct pindown_answer *arg = &call->arg.answer;
@@ -196,7 +152,10 @@ static int call_answer(struct pdn_file *file, struct pdn_call *call)
 	return pdn_wishes_answer(file, arg->wanted);
 }
 
-/* Indexed by number. `size` is that of the first version, the minimum that a caller may give. */
+/*
+ * Indexed by number; some numbers have no call. `size` is that of the first version, the minimum
+ * that a caller may give.
+ */
 static const struct {
 	int (*call)(struct pdn_file *file, struct pdn_call *call);
 	u32 size;
@@ -205,9 +164,7 @@ static const struct {
 	[_IOC_NR(PINDOWN_IOC_VERSION)] = { call_version, sizeof(struct pindown_version), true },
 	[_IOC_NR(PINDOWN_IOC_PIN)] = { call_pin, sizeof(struct pindown_pin) },
 	[_IOC_NR(PINDOWN_IOC_UNPIN)] = { call_unpin, sizeof(struct pindown_unpin) },
-	[_IOC_NR(PINDOWN_IOC_QUERY)] = { call_query, sizeof(struct pindown_query) },
 	[_IOC_NR(PINDOWN_IOC_EXPORT)] = { call_export, sizeof(struct pindown_export) },
-	[_IOC_NR(PINDOWN_IOC_STATS)] = { call_stats, sizeof(struct pindown_stats_all) },
 	[_IOC_NR(PINDOWN_IOC_ANSWER)] = { call_answer, sizeof(struct pindown_answer) },
 };
 
@@ -226,6 +183,8 @@ long pdn_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		return -ENOTTY;
 	/* Keeps a speculating processor from reading past the table, too. */
 	nr = array_index_nospec(nr, ARRAY_SIZE(calls));
+	if (!calls[nr].call)
+		return -ENOTTY;
 	if (!calls[nr].for_all && !pdn_is_owner(file))
 		return -EPERM;
 	if (get_user(size, (u32 __user *)call.user))

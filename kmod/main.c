@@ -46,14 +46,12 @@ err_regions:
 	return ret;
 }
 
-/* Descriptors, mappings, dma-bufs and orphans hold the module, so none is left here. */
+/* Descriptors, dma-bufs and orphans hold the module, so none is left here. */
 static void __exit pdn_exit(void)
 {
 	misc_deregister(&pdn_device);
 	pdn_debug_exit();
 	pdn_regions_exit();
-	pdn_budget_exit();
-	pdn_map_exit();
 }
 
 module_init(pdn_init);

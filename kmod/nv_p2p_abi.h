@@ -88,7 +88,6 @@ int nvidia_p2p_put_pages(uint64_t p2p_token, uint32_t va_space, uint64_t virtual
 /* Pins without callback: 525.105.17, 535.14 and later. Any process can put them. */
 #define NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
 #define NVIDIA_P2P_FLAGS_DEFAULT 0
-#define NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING 1
 int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 				    struct nvidia_p2p_page_table **page_table, uint32_t flags);
 int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * pin.c - the beginning of a region: its number and its word, get_pages, its charge in the budget,
- * and the contents of the driver's page table.
+ * and what the driver's page table says.
  *
  * The callback may run as soon as get_pages has begun. The pin and the callback both check the
  * region's state under region->lock: if the callback was first, the pin leaves the page table
@@ -32,7 +32,7 @@ static int pin_with_callback(struct pdn_region *region)
 	int ret;
 
 	/* The callback may have used up the ticket already, in a try that failed. */
-	if (region->state == PDN_REVOKED)
+	if (pdn_region_is(region, PDN_REVOKED))
 		return -ESTALE;
 	ret = pdn_budget_ask(&request, owner, region->length, NULL);
 	if (ret)
@@ -50,7 +50,7 @@ static int pin_with_callback(struct pdn_region *region)
 static int pin_persistently(struct pdn_region *region)
 {
 	struct pdn_hold *hold = pdn_hold_new(region->owner, region->address, region->length,
-					     region->flags, NULL);
+					     NULL);
 
 	if (IS_ERR(hold))
 		return PTR_ERR(hold);
@@ -74,51 +74,53 @@ static int check_memory_is_own(const struct pdn_region *region, struct pdn_wish 
 	return ret == -ENOMEM ? 0 : ret;
 }
 
+static int pin_once(struct pdn_region *region)
+{
+	return region->flags & PINDOWN_PIN_PERSISTENT ? pin_persistently(region)
+						      : pin_with_callback(region);
+}
+
+/* Asks other processes for BAR space, and waits for some. 0: try again. */
+static int wish_for_space(struct pdn_region *region, struct pdn_wish *wish)
+{
+	int ret;
+
+	if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pdn_provider_is_persistent())
+		return -ENOSPC;
+	ret = wish->serial ? 0 : check_memory_is_own(region, wish);
+	if (ret)
+		return ret;
+	ret = pdn_wish_wait(wish);
+	if (ret == -ENOSPC)
+		pr_warn_ratelimited("no BAR space for %llu KiB of process %d\n",
+				    region->length >> 10, task_tgid_nr(current));
+	return ret;
+}
+
 /* Pins the region. If there is no BAR space, asks other processes for some and tries again. */
 static int pin_or_reclaim(struct pdn_region *region)
 {
 	struct pdn_wish wish;
-	int ret, wait;
+	int ret;
 
-	pdn_wish_begin(&wish);
-	for (;;) {
-		ret = region->flags & PINDOWN_PIN_PERSISTENT ? pin_persistently(region)
-							     : pin_with_callback(region);
-		if (!ret)
+	pdn_wish_begin(&wish, region);
+	/* ENOMEM means missing BAR space: at a limit the error is ENOSPC or EDQUOT. */
+	while ((ret = pin_once(region)) == -ENOMEM) {
+		ret = wish_for_space(region, &wish);
+		if (ret)
 			break;
-		/* ENOMEM means missing BAR space: at a limit the error is ENOSPC or EDQUOT. */
-		if (ret != -ENOMEM)
-			return ret;
-		if (region->flags & PINDOWN_PIN_NO_RECLAIM || !pdn_provider_is_persistent())
-			return -ENOSPC;
-		wait = wish.serial ? 0 : check_memory_is_own(region, &wish);
-		if (wait)
-			return wait;
-		wait = pdn_wish_wait(&wish, region);
-		if (wait == -ENOSPC)
-			pr_warn_ratelimited("no BAR space for %llu KiB of process %d (error %d)\n",
-					    region->length >> 10, task_tgid_nr(current), ret);
-		if (wait)
-			return wait;
 	}
-	if (wish.serial)
+	pdn_wish_end(&wish);
+	if (!ret && wish.serial)
 		pdn_count(PDN_RECLAIM_SAVES);
-	return 0;
-}
-
-/* The page table, or NULL if the driver has it back. Needs region->lock. */
-static const struct nvidia_p2p_page_table *table_of(const struct pdn_region *region)
-{
-	if (region->state == PDN_REVOKED)
-		return NULL;
-	return region->hold ? region->hold->table : region->table;
+	return ret;
 }
 
 /*
- * The memory is pinned. From here on the region ends like any other, also if the page table turns
- * out to be invalid.
+ * The memory is pinned. Reads the page table, which is not read later, and sets the region's word.
+ * From here on the region ends like any other, also if the page table turns out to be invalid.
  */
-static int region_mark_live(struct pdn_region *region, struct pdn_layout *layout)
+static int region_mark_live(struct pdn_region *region)
 {
 	int ret = -ESTALE;
 
@@ -126,62 +128,9 @@ static int region_mark_live(struct pdn_region *region, struct pdn_layout *layout
 	if (region->state == PDN_PINNING) {
 		region->state = PDN_LIVE;
 		pdn_count(PDN_PINS);
-		ret = pdn_layout_measure(layout, table_of(region), region->length);
-	}
-	up_write(&region->lock);
-	return ret;
-}
-
-/* Copies the page table, which is not read later, and sets the region's word. */
-static int region_set_layout(struct pdn_region *region, const struct pdn_layout *layout)
-{
-	int ret = -ESTALE;
-
-	down_write(&region->lock);
-	if (region->state == PDN_LIVE) {
-		pdn_layout_read(layout, table_of(region));
-		region->runs = layout->runs;
-		region->run_count = layout->run_count;
-		region->page_size = layout->page_size;
-		region->page_count = layout->page_count;
-		region->cpu_caching = layout->cpu_caching;
-		region->shares_bar = layout->shares_bar;
-		memcpy(region->gpu_uuid, layout->gpu_uuid, sizeof(region->gpu_uuid));
-		pdn_state_set(&region->file->state, region->number, region->state_value);
-		ret = 0;
-	}
-	up_write(&region->lock);
-	return ret;
-}
-
-/* runs[] can only be allocated when its length is known from the driver's table. */
-static int region_read_table(struct pdn_region *region)
-{
-	struct pdn_layout layout = {};
-	int ret;
-
-	ret = region_mark_live(region, &layout);
-	if (ret)
-		return ret;
-	layout.runs = kvmalloc_array(layout.run_count, sizeof(*layout.runs), GFP_KERNEL_ACCOUNT);
-	if (!layout.runs)
-		return -ENOMEM;
-	ret = region_set_layout(region, &layout);
-	if (ret)
-		kvfree(layout.runs);
-	return ret;
-}
-
-static int region_charge_gpu(struct pdn_region *region)
-{
-	struct pdn_charge *charge;
-	int ret = -ESTALE;
-
-	/* A live region keeps its charge. */
-	down_write(&region->lock);
-	if (region->state == PDN_LIVE) {
-		charge = region->hold ? region->hold->charge : region->charge;
-		ret = pdn_charge_gpu(charge, region->gpu_uuid);
+		ret = pdn_table_read(region, region->hold ? region->hold->table : region->table);
+		if (!ret)
+			pdn_state_set(&region->file->state, region->number, region->state_value);
 	}
 	up_write(&region->lock);
 	return ret;
@@ -212,9 +161,7 @@ static int region_begin(struct pdn_region *region)
 		return ret;
 	}
 	region->state_value = next_state_value(region->file);
-	ret = region_read_table(region);
-	if (!ret)
-		ret = region_charge_gpu(region);
+	ret = region_mark_live(region);
 	if (ret)
 		pdn_region_end(region);
 	return ret;
@@ -224,20 +171,14 @@ static int pin_is_valid(const struct pindown_pin *arg)
 {
 	u64 end;
 
-	if (arg->flags & ~(PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1 |
-			   PINDOWN_PIN_NO_RECLAIM))
+	if (arg->flags & ~(PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_NO_RECLAIM) || arg->reserved)
 		return -EINVAL;
-	if (arg->reserved)
-		return -EINVAL;
-	if (!arg->length || arg->length > PDN_MAX_LENGTH ||
-	    !IS_ALIGNED(arg->address | arg->length, PDN_GRANULARITY) ||
+	if (!arg->length || !IS_ALIGNED(arg->address | arg->length, PDN_GRANULARITY) ||
 	    check_add_overflow(arg->address, arg->length, &end))
 		return -EINVAL;
-	if (!(arg->flags & PINDOWN_PIN_PERSISTENT))
-		return arg->flags & PINDOWN_PIN_FORCE_BAR1 ? -EINVAL : 0;
-	if (arg->flags & PINDOWN_PIN_FORCE_BAR1 && !pdn_provider_forces_bar1())
+	if (arg->flags & PINDOWN_PIN_PERSISTENT && !pdn_provider_is_persistent())
 		return -EOPNOTSUPP;
-	return pdn_provider_is_persistent() ? 0 : -EOPNOTSUPP;
+	return 0;
 }
 
 int pdn_region_pin(struct pdn_file *file, struct pindown_pin *arg, struct pdn_region **made)
@@ -253,7 +194,7 @@ int pdn_region_pin(struct pdn_file *file, struct pindown_pin *arg, struct pdn_re
 		return -ENOMEM;
 	/* The number is reserved, and does not lead to the region yet. */
 	ret = xa_alloc(&file->regions, &region->number, NULL, XA_LIMIT(1, pdn_budget_regions()),
-		       GFP_KERNEL_ACCOUNT);
+		       GFP_KERNEL);
 	if (ret) {
 		ret = ret == -EBUSY ? -EMFILE : ret;
 		goto err_region;
@@ -270,7 +211,7 @@ int pdn_region_pin(struct pdn_file *file, struct pindown_pin *arg, struct pdn_re
 	arg->state_offset = pdn_state_offset(region->number);
 	arg->page_size = region->page_size;
 	arg->page_count = region->page_count;
-	arg->map_offset = pdn_map_offset(region->number);
+	arg->was_map_offset = 0;
 	memcpy(arg->gpu_uuid, region->gpu_uuid, sizeof(arg->gpu_uuid));
 	trace_pindown_pin(region, 0);
 	*made = region;

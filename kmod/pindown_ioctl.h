@@ -3,8 +3,8 @@
  * pindown_ioctl.h - the interface between a process and pindown.ko through /dev/pindown.
  *
  * A process opens /dev/pindown, pins ranges of its GPU memory and gets a region number for each. A
- * region can be mapped into the process, exported as a dma-buf, and watched through a word in the
- * state area, which the kernel sets to 0 the moment the region stops being valid.
+ * region can be exported as a dma-buf, and watched through a word in the state area, which the
+ * kernel sets to 0 the moment the region stops being valid.
  *
  * A descriptor belongs to the process that opened it (its thread group). Any thread of it may use
  * it. In any other process that has it (fork, SCM_RIGHTS), every call except PINDOWN_IOC_VERSION
@@ -42,7 +42,8 @@
 /*
  * Raised when a call changes, as with 2: pins take no legacy tokens. A library and a module with
  * different numbers refuse each other. A call that is added raises nothing and has a capability
- * below; a structure that grows is known by its size alone.
+ * below; a structure that grows is known by its size alone. A call that goes raises nothing either:
+ * it is ENOTTY.
  */
 #define PINDOWN_ABI 2
 
@@ -51,12 +52,11 @@
  */
 #define PINDOWN_CAP_CALLBACK (1ull << 0)   /* pins that are revoked when their memory is freed */
 #define PINDOWN_CAP_PERSISTENT (1ull << 1) /* pins that keep their memory alive */
-#define PINDOWN_CAP_MMAP (1ull << 2)	   /* regions can be mapped into the process */
+/* Bit 2 was for mappings of regions, bit 6 for tokens, bit 7 for FORCE_BAR1: not used again. */
 #define PINDOWN_CAP_STATE (1ull << 3)	   /* the state area */
 #define PINDOWN_CAP_DMABUF (1ull << 4)	   /* PINDOWN_IOC_EXPORT */
 #define PINDOWN_CAP_RECLAIM (1ull << 5)	   /* processes are asked to give BAR space back. Needs
 					    * PERSISTENT, which shows whose memory it is */
-#define PINDOWN_CAP_FORCE_BAR1 (1ull << 7) /* PINDOWN_PIN_FORCE_BAR1: driver 570 and newer */
 /*
  * The module is built to accept the simulated provider of tests. It must only be used on test
  * machines.
@@ -78,10 +78,9 @@ struct pindown_version {
  * PINDOWN_IOC_PIN: pin [address, address + length).
  *
  * Without PINDOWN_PIN_PERSISTENT, freeing the memory revokes the region: its word in the state area
- * becomes 0, its mappings end (a later access raises SIGBUS), and importers of its dma-bufs are
- * notified, all before the driver's free continues. The number stays in use until it is unpinned.
- * With PINDOWN_PIN_PERSISTENT nothing is revoked: the memory is kept alive after its free, until
- * the region is unpinned.
+ * becomes 0, and importers of its dma-bufs are notified, both before the driver's free continues.
+ * The number stays in use until it is unpinned. With PINDOWN_PIN_PERSISTENT nothing is revoked: the
+ * memory is kept alive after its free, until the region is unpinned.
  *
  * The memory must belong to the calling process. The legacy tokens of
  * CU_POINTER_ATTRIBUTE_P2P_TOKENS are not accepted: they would let every process pin the memory of
@@ -99,13 +98,12 @@ struct pindown_version {
  *   ENOSPC	no BAR space, after asking; or max_pinned_mb is reached
  *   EDQUOT	this process has reached max_process_mb: unpin some
  *   EMFILE	the descriptor has max_regions regions already
- *   EOPNOTSUPP	PINDOWN_PIN_PERSISTENT or PINDOWN_PIN_FORCE_BAR1, and the driver is too old: see
- *		PINDOWN_CAP_PERSISTENT and PINDOWN_CAP_FORCE_BAR1
+ *   EOPNOTSUPP	PINDOWN_PIN_PERSISTENT, and the driver is too old: see PINDOWN_CAP_PERSISTENT
  *   ESTALE	the memory was freed while it was being pinned
  *   EINTR	a signal arrived while the pin waited for others
  */
 #define PINDOWN_PIN_PERSISTENT (1u << 0)
-#define PINDOWN_PIN_FORCE_BAR1 (1u << 1) /* with PERSISTENT: BAR1 also where there is NVLink */
+/* 1u << 1 was for FORCE_BAR1: not used again. */
 #define PINDOWN_PIN_NO_RECLAIM (1u << 2)
 
 struct pindown_pin {
@@ -119,18 +117,21 @@ struct pindown_pin {
 	__u32 page_size;	  /* out: bytes of a GPU page */
 	__u32 page_count;	  /* out: number of GPU pages */
 	__u32 reserved;		  /* 0 */
-	__aligned_u64 map_offset; /* out: for mmap(), see PINDOWN_MAP_* */
+	__aligned_u64 was_map_offset; /* out: 0 */
 	__u8 gpu_uuid[16];	  /* out: zeroes where the driver has none */
 };
 
 /*
- * PINDOWN_IOC_UNPIN: the region ends. Its mappings end as on revocation, importers are notified,
- * and the number may be given out again at once. A revoked region is unpinned in the same way.
+ * PINDOWN_IOC_UNPIN: the region ends. Importers are notified, and the number may be given out again
+ * at once. A revoked region is unpinned in the same way.
  *
  * When the call returns, the memory is no longer pinned for this process, with one exception: an
  * importer of a dma-buf that can't be notified, or that has not unmapped yet, keeps this memory
  * (never other memory in its place) until it does. `importers` counts these importers.
  */
+#define PINDOWN_REGION_LIVE 1
+#define PINDOWN_REGION_REVOKED 2
+
 struct pindown_unpin {
 	__u32 size;
 	__u32 flags; /* 0 */
@@ -138,27 +139,6 @@ struct pindown_unpin {
 	__u32 state;	 /* out: the region's PINDOWN_REGION_* just before */
 	__u32 importers; /* out: importers that still hold its memory */
 	__u32 reserved;	 /* 0 */
-};
-
-/* PINDOWN_IOC_QUERY: one region of this descriptor. */
-#define PINDOWN_REGION_LIVE 1
-#define PINDOWN_REGION_REVOKED 2
-
-struct pindown_query {
-	__u32 size;
-	__u32 flags; /* 0 */
-	__u32 region;
-	__u32 state;		  /* out: PINDOWN_REGION_* */
-	__aligned_u64 address;	  /* out */
-	__aligned_u64 length;	  /* out */
-	__u32 pin_flags;	  /* out: flags of its pin */
-	__u32 page_size;	  /* out */
-	__u32 page_count;	  /* out */
-	__u32 mappings;		  /* out: pieces of address space that map it */
-	__u32 exports;		  /* out: dma-bufs of it that are open */
-	__u32 importers;	  /* out: devices attached to those */
-	__aligned_u64 map_offset; /* out */
-	__u8 gpu_uuid[16];	  /* out */
 };
 
 /*
@@ -189,37 +169,10 @@ struct pindown_export {
 };
 
 /*
- * PINDOWN_IOC_STATS: the memory that is pinned now. Figures of the process are those of the
- * descriptor's owner, over all its descriptors. Only CAP_SYS_ADMIN sees figures beyond the process:
- * for others gpus, all_bytes, all_regions and gpu_* are 0. `gpu` is a number from 0 to gpus - 1 and
- * selects the GPU of gpu_*; beyond that they are 0. debugfs has counters since the module was
- * loaded, see pindown(4).
- *
- * Bytes are those of pins. A pin counts for the process that made it until nobody holds its memory
- * any more, importers of dma-bufs included. A dma-buf of a region with callback has a pin of its
- * own: with drivers before 580 it takes more BAR space and counts in addition; with later drivers
- * both share their space.
- */
-struct pindown_stats_all {
-	__u32 size;
-	__u32 flags;		      /* 0 */
-	__u32 gpu;		      /* in */
-	__u32 gpus;		      /* out: GPUs that had a pin since the module was loaded */
-	__aligned_u64 process_bytes;  /* out: pinned by this process */
-	__aligned_u64 process_regions; /* out: number of these pins */
-	__aligned_u64 all_bytes;      /* out: pinned by all */
-	__aligned_u64 all_regions;
-	__aligned_u64 gpu_bytes;      /* out: pinned on that GPU */
-	__aligned_u64 gpu_regions;
-	__u8 gpu_uuid[16];
-	__aligned_u64 process_limit;  /* out: max_process_mb in bytes, 0: none */
-	__aligned_u64 all_limit;      /* out: max_pinned_mb in bytes, 0: none */
-};
-
-/*
  * PINDOWN_IOC_ANSWER: the answer to a wish of the kernel for BAR space, see struct pindown_state.
- * `wanted` is the serial number of that wish. After the answer, poll() reports nothing until the
- * next wish. An old number is accepted and changes nothing; an unknown one is EINVAL.
+ * `wanted` is the serial number of that wish. After the answer the next wish is shown, if there is
+ * one; poll() reports nothing until then. An old number is accepted and changes nothing; an unknown
+ * one is EINVAL.
  */
 struct pindown_answer {
 	__u32 size;
@@ -228,37 +181,22 @@ struct pindown_answer {
 	__u32 reserved; /* 0 */
 };
 
+/* Numbers of calls that are gone are not used again: they are ENOTTY. */
 #define PINDOWN_IOC_TYPE 0xbd
 #define PINDOWN_IOC_VERSION _IOWR(PINDOWN_IOC_TYPE, 0, struct pindown_version)
 #define PINDOWN_IOC_PIN _IOWR(PINDOWN_IOC_TYPE, 1, struct pindown_pin)
 #define PINDOWN_IOC_UNPIN _IOWR(PINDOWN_IOC_TYPE, 2, struct pindown_unpin)
-#define PINDOWN_IOC_QUERY _IOWR(PINDOWN_IOC_TYPE, 3, struct pindown_query)
+/* 3 was a query of one region. */
 #define PINDOWN_IOC_EXPORT _IOWR(PINDOWN_IOC_TYPE, 4, struct pindown_export)
-#define PINDOWN_IOC_STATS _IOWR(PINDOWN_IOC_TYPE, 5, struct pindown_stats_all)
+/* 5 was for statistics, which debugfs has: see pindown(4). */
 #define PINDOWN_IOC_ANSWER _IOWR(PINDOWN_IOC_TYPE, 6, struct pindown_answer)
 
 /*
- * mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset)
- *
- * A region: offset is the map_offset of its pin, plus the offset within the region, plus one of
- * PINDOWN_MAP_*. Memory that is reached through a BAR can be write-combined (the default) or
- * uncached; memory of a coherent platform (Grace), which is part of the system's memory, can only
- * be cached (the default). The error is EOPNOTSUPP for any other kind, and for every kind where the
- * kind of memory is unclear. All mappings of a region that exist at a time have one kind of
- * caching; EBUSY otherwise. Parts of a mapping can be unmapped and moved; it can't grow (EFAULT by
- * mremap), is not inherited over fork(), and can't be MAP_PRIVATE (EINVAL) or PROT_EXEC (EACCES).
- * EINVAL also when it runs past the end. After the region has ended an access raises SIGBUS and
- * never returns data.
- *
- * On x86, the machine's memory types decide in the end about the caching.
- *
- * The state area: offset PINDOWN_MAP_STATE, any length up to state_length, PROT_READ only.
+ * mmap(NULL, length, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE) maps the state area, for any
+ * length up to state_length. PROT_WRITE and PROT_EXEC are EACCES, MAP_PRIVATE and any range beyond
+ * the area are EINVAL. Nothing else can be mapped.
  */
 #define PINDOWN_MAP_STATE 0ull
-#define PINDOWN_MAP_DEFAULT (0ull << 60) /* the default for this memory */
-#define PINDOWN_MAP_UNCACHED (1ull << 60)
-#define PINDOWN_MAP_CACHED (2ull << 60)
-#define PINDOWN_MAP_WRITE_COMBINED (3ull << 60)
 
 /*
  * The state area. The word of a region, a __u32 at its state_offset, is the state_value of its pin
@@ -271,7 +209,8 @@ struct pindown_answer {
  * checks many regions together.
  *
  * When another process needs BAR space, the kernel fills in wanted_bytes and wanted_gpu, and then
- * raises `wanted`; poll() of the descriptor reports POLLIN until it is answered. The process then
+ * raises `wanted`; poll() of the descriptor reports POLLIN until it is answered. One wish is shown
+ * at a time, and the next one after its answer or when its pin no longer waits. The process then
  * unpins idle regions of that GPU, of wanted_bytes altogether if it has them, and calls
  * PINDOWN_IOC_ANSWER. A process without idle regions answers too, so that the waiting pin can give
  * up early.
@@ -280,7 +219,7 @@ struct pindown_state {
 	__u32 abi;	   /* PINDOWN_ABI */
 	__u32 revocations; /* regions of this descriptor that were revoked, modulo 2^32 */
 	__u32 reserved[14];
-	__u32 wanted; /* serial number of the last wish for BAR space, 0: never */
+	__u32 wanted; /* serial number of the wish for BAR space that is shown, 0: never */
 	__u32 reserved2;
 	__aligned_u64 wanted_bytes;
 	__u8 wanted_gpu[16]; /* gpu_uuid of pins that would help. Zeroes: any, it is not known */

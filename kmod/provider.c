@@ -39,7 +39,6 @@ int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 				    struct nvidia_p2p_page_table *page_table, uint32_t flags);
 #endif
-#define FORCE_BAR1_MAPPING 1
 
 /*
  * Valid and constant from pdn_provider_take() to pdn_provider_give_back(). Every call of the driver
@@ -53,14 +52,12 @@ static struct {
 	typeof(nvidia_p2p_put_pages_persistent) *put_persistent;
 	typeof(nvidia_p2p_dma_map_pages) *dma_map;
 	typeof(nvidia_p2p_dma_unmap_pages) *dma_unmap;
-	bool forces_bar1;
 } driver;
 
 static DEFINE_MUTEX(driver_lock); /* protects driver_users, and filling in `driver` */
 static unsigned int driver_users;
 
 #define DRIVER_MODULE "nvidia"
-#define FORCES_BAR1_FROM 570 /* drivers before refuse the flag with EINVAL */
 
 /* Stores the name of the module that contains a function; "" if none does. */
 static void name_module_of(const void *function, char name[MODULE_NAME_LEN])
@@ -87,15 +84,6 @@ static int check_module(const char *name)
 			   DRIVER_MODULE ".ko\n", name);
 	return -ENODEV;
 #endif
-}
-
-static bool can_force_bar1(const char *name)
-{
-	struct pdn_driver_module module;
-	unsigned int major;
-
-	return pdn_driver_module_look(name, &module) && sscanf(module.version, "%u", &major) == 1 &&
-	       major >= FORCES_BAR1_FROM;
 }
 
 #define PUT(call, name)                                                                            \
@@ -137,7 +125,6 @@ static int symbols_get(void)
 	ret = check_module(name);
 	if (ret)
 		goto err;
-	driver.forces_bar1 = can_force_bar1(name);
 	return 0;
 
 err:
@@ -194,11 +181,6 @@ bool pdn_provider_maps_dma(void)
 	return driver.dma_map && driver.dma_unmap;
 }
 
-bool pdn_provider_forces_bar1(void)
-{
-	return pdn_provider_is_persistent() && driver.forces_bar1;
-}
-
 static int get_pages(struct pdn_region *region)
 {
 	return driver.get(0, 0, region->address, region->length, &region->table,
@@ -210,11 +192,9 @@ static int put_pages(struct pdn_region *region, struct nvidia_p2p_page_table *ta
 	return driver.put(0, 0, region->address, table);
 }
 
-static int get_persistent(struct pdn_hold *hold, u32 flags)
+static int get_persistent(struct pdn_hold *hold)
 {
-	u32 driver_flags = flags & PINDOWN_PIN_FORCE_BAR1 ? FORCE_BAR1_MAPPING : 0;
-
-	return driver.get_persistent(hold->address, hold->length, &hold->table, driver_flags);
+	return driver.get_persistent(hold->address, hold->length, &hold->table, 0);
 }
 
 static int put_persistent(struct pdn_hold *hold)
@@ -226,25 +206,6 @@ static int put_persistent(struct pdn_hold *hold)
 static bool version_is_known(u32 version)
 {
 	return version >> 16 == 2 || (version >> 16 == 1 && (version & 0xffff) >= 2);
-}
-
-#ifndef NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE
-#define NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE 0x1
-#endif
-
-/* Reads `flags` by its offset: the header at build time may be older than the driver. */
-static u32 flags_of(const struct nvidia_p2p_page_table *table)
-{
-	return *(const u32 *)((const char *)table +
-			      offsetofend(struct nvidia_p2p_page_table, gpu_uuid));
-}
-
-static enum pdn_cpu_caching cpu_caching_of(const struct nvidia_p2p_page_table *table)
-{
-	if (table->version >> 16 < 2)
-		return PDN_CPU_UNSAID;
-	return flags_of(table) & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE ? PDN_CPU_CACHED
-									    : PDN_CPU_UNCACHED;
 }
 
 /* Up to 575, a page that is pinned both with and without callback is in the BAR twice. */
@@ -345,74 +306,34 @@ void pdn_free_table(struct nvidia_p2p_page_table *table)
 
 /* ---- reading a page table ---- */
 
-static bool begins_run(const struct nvidia_p2p_page_table *table, u32 i, u32 page_size)
+int pdn_table_read(struct pdn_region *region, const struct nvidia_p2p_page_table *table)
 {
-	return !i || physical(table, i) != physical(table, i - 1) + page_size;
-}
-
-/*
- * A process maps whole pages of the CPU, which may be larger than those of the GPU. A run must
- * consist of such pages, or a mapping would show memory beside the region.
- */
-static bool run_begins_at_page(const struct nvidia_p2p_page_table *table, u32 i, u32 page_size)
-{
-	return IS_ALIGNED(physical(table, i) | (u64)i * page_size, PAGE_SIZE);
-}
-
-int pdn_layout_measure(struct pdn_layout *layout, const struct nvidia_p2p_page_table *table,
-		       u64 length)
-{
-	u32 i;
-
 	if (!version_is_known(table->version)) {
 		pr_err_ratelimited("page table of the driver has version %#x: not understood\n",
 				   table->version);
 		return -EOPNOTSUPP;
 	}
-	layout->page_size = bytes_of(table->page_size);
-	layout->page_count = table->entries;
-	layout->run_count = 0;
-	layout->cpu_caching = cpu_caching_of(table);
-	layout->shares_bar = pins_share_bar(table->version);
-	if ((u64)layout->page_size * layout->page_count != length) {
+	region->page_size = bytes_of(table->page_size);
+	region->page_count = table->entries;
+	if ((u64)region->page_size * region->page_count != region->length) {
 		pr_err_ratelimited("page table of the driver has %u pages of %u bytes for %llu\n",
-				   layout->page_count, layout->page_size, length);
+				   region->page_count, region->page_size, region->length);
 		return -EOPNOTSUPP;
 	}
-	for (i = 0; i < layout->page_count; i++) {
-		if (!begins_run(table, i, layout->page_size))
-			continue;
-		if (!run_begins_at_page(table, i, layout->page_size))
-			return -EOPNOTSUPP;
-		layout->run_count++;
-	}
+	region->shares_bar = pins_share_bar(table->version);
 	if (uuid_of(table))
-		memcpy(layout->gpu_uuid, uuid_of(table), sizeof(layout->gpu_uuid));
+		memcpy(region->gpu_uuid, uuid_of(table), sizeof(region->gpu_uuid));
 	return 0;
-}
-
-void pdn_layout_read(const struct pdn_layout *layout, const struct nvidia_p2p_page_table *table)
-{
-	struct pdn_run *run = layout->runs;
-	u32 i;
-
-	for (i = 0; i < layout->page_count; i++) {
-		if (!begins_run(table, i, layout->page_size))
-			continue;
-		run->offset = (u64)i * layout->page_size;
-		run->start = physical(table, i);
-		run++;
-	}
 }
 
 /* ---- persistent pins ---- */
 
-static int pin_hold(struct pdn_owner *owner, struct pdn_hold *hold, u32 flags)
+static int pin_hold(struct pdn_owner *owner, struct pdn_hold *hold)
 {
 	int ret;
 
 	down_read(&owner->puts);
-	ret = errno_of(get_persistent(hold, flags));
+	ret = errno_of(get_persistent(hold));
 	up_read(&owner->puts);
 	return ret;
 }
@@ -420,7 +341,7 @@ static int pin_hold(struct pdn_owner *owner, struct pdn_hold *hold, u32 flags)
 int pdn_probe(struct pdn_owner *owner, u64 address, u8 gpu_uuid[16])
 {
 	struct pdn_hold page = { .address = address, .length = PDN_GRANULARITY };
-	int ret = pin_hold(owner, &page, 0);
+	int ret = pin_hold(owner, &page);
 
 	if (ret)
 		return ret;
@@ -430,7 +351,7 @@ int pdn_probe(struct pdn_owner *owner, u64 address, u8 gpu_uuid[16])
 	return 0;
 }
 
-struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, u32 flags,
+struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length,
 			      struct pdn_charge *shared)
 {
 	struct pdn_hold *hold;
@@ -448,7 +369,7 @@ struct pdn_hold *pdn_hold_new(struct pdn_owner *owner, u64 address, u64 length, 
 	ret = pdn_budget_ask(&request, owner, length, shared);
 	if (ret)
 		goto err_hold;
-	ret = pin_hold(owner, hold, flags);
+	ret = pin_hold(owner, hold);
 	if (ret)
 		goto err_request;
 	hold->charge = pdn_budget_take(&request);

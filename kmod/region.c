@@ -20,9 +20,11 @@
  * Unpin against callback: when put_pages is called, the free may have been faster. put_pages then
  * does nothing, and the callback has returned the page table. The driver recognizes the table by
  * its address, which must not belong to a newer pin of this process by then: owner->puts keeps
- * get_pages out while put_pages is under way.
+ * get_pages out while put_pages is under way. It can't keep out get_pages of other modules
+ * (nvidia-peermem, gdrdrv) in the same process: see docs/kernel-module.md.
  */
 #include <linux/module.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/srcu.h>
@@ -30,10 +32,10 @@
 #include "internal.h"
 #include "trace.h"
 
-static DEFINE_XARRAY(tickets);
+static DEFINE_XARRAY_FLAGS(tickets, XA_FLAGS_ACCOUNT);
 static atomic_long_t last_ticket;
 
-/* Callbacks run inside the driver: unloading waits here until they have left this module. */
+/* Callbacks run inside the driver: unloading waits until they have left this module. */
 DEFINE_STATIC_SRCU(callbacks);
 
 struct workqueue_struct *pdn_work;
@@ -46,7 +48,7 @@ int pdn_ticket_issue(struct pdn_region *region)
 
 	region->ticket = atomic_long_inc_return(&last_ticket);
 	kref_get(&region->ref);
-	ret = xa_insert(&tickets, region->ticket, region, GFP_KERNEL_ACCOUNT);
+	ret = xa_insert(&tickets, region->ticket, region, GFP_KERNEL);
 	if (ret)
 		pdn_region_put(region);
 	return ret;
@@ -102,8 +104,6 @@ static void region_release(struct kref *ref)
 {
 	struct pdn_region *region = container_of(ref, struct pdn_region, ref);
 
-	pdn_map_release(region);
-	kvfree(region->runs);
 	pdn_owner_put(region->owner);
 	kfree(region);
 }
@@ -144,25 +144,21 @@ void pdn_region_free_number(struct pdn_file *file, u32 number)
 	xa_erase(&file->regions, number);
 }
 
-bool pdn_region_is_live(struct pdn_region *region)
+bool pdn_region_is(struct pdn_region *region, enum pdn_region_state state)
 {
-	bool live;
+	bool is;
 
 	down_read(&region->lock);
-	live = region->state == PDN_LIVE;
+	is = region->state == state;
 	up_read(&region->lock);
-	return live;
+	return is;
 }
 
-/*
- * Ends all access from user space. Needs region->lock for writing, and the state must have been
- * changed already: a later fault sees the new state, and the page of an earlier one is zapped here.
- */
-static void region_hide(struct pdn_region *region)
+/* Tells the process that the region is no longer valid. Needs region->lock for writing. */
+static void region_clear_word(struct pdn_region *region)
 {
 	if (region->file)
 		pdn_state_set(&region->file->state, region->number, 0);
-	pdn_map_end(region);
 }
 
 /* ---- the end ---- */
@@ -269,7 +265,7 @@ static bool region_stop(struct pdn_region *region)
 	live = region->state == PDN_LIVE;
 	if (live) {
 		region->state = PDN_ENDING;
-		region_hide(region);
+		region_clear_word(region);
 	}
 	region->file = NULL;
 	up_write(&region->lock);
@@ -333,7 +329,7 @@ void pdn_region_callback(void *data)
 	was = region->state;
 	region->state = PDN_REVOKED;
 	if (was == PDN_LIVE) {
-		region_hide(region);
+		region_clear_word(region);
 		/* After the word: a process that reads the new count also reads 0 there. */
 		if (region->file)
 			pdn_state_count_revocation(&region->file->state);
@@ -370,5 +366,11 @@ void pdn_regions_exit(void)
 {
 	destroy_workqueue(pdn_work);
 	synchronize_srcu(&callbacks);
+	/*
+	 * A callback is still in this module between srcu_read_unlock() and its return, perhaps
+	 * preempted. This returns once each task has slept or been in user space since, and a
+	 * callback does neither there.
+	 */
+	synchronize_rcu_tasks();
 	WARN_ON(!xa_empty(&tickets));
 }

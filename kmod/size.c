@@ -15,19 +15,26 @@
 /* The page table of such a request is no larger than the stack of its thread: no way to attack. */
 #define SMALL_BYTES (64ull << 20)
 
+static u64 largest_bar_of(struct pci_dev *dev)
+{
+	u64 largest = 0;
+	int i;
+
+	if (dev->class >> 16 != PCI_BASE_CLASS_DISPLAY)
+		return 0;
+	for (i = 0; i < PCI_STD_NUM_BARS; i++)
+		if (pci_resource_flags(dev, i) & IORESOURCE_MEM)
+			largest = max_t(u64, largest, pci_resource_len(dev, i));
+	return largest;
+}
+
 static u64 largest_bar(void)
 {
 	struct pci_dev *dev = NULL;
 	u64 largest = 0;
-	int i;
 
-	for_each_pci_dev(dev) {
-		if (dev->class >> 16 != PCI_BASE_CLASS_DISPLAY)
-			continue;
-		for (i = 0; i < PCI_STD_NUM_BARS; i++)
-			if (pci_resource_flags(dev, i) & IORESOURCE_MEM)
-				largest = max_t(u64, largest, pci_resource_len(dev, i));
-	}
+	for_each_pci_dev(dev)
+		largest = max(largest, largest_bar_of(dev));
 	return largest;
 }
 
@@ -36,13 +43,29 @@ static u64 largest_bar(void)
  * its own there. The limit is then the size of the host's memory, whose page table takes 1/4096 of
  * it. The same limit applies where no GPU has a BAR at all.
  */
-static u64 largest_request(void)
+static u64 or_of_host(u64 bar)
 {
-	u64 bar = largest_bar();
-
 	if (bar && !IS_ENABLED(CONFIG_ARM64))
 		return bar;
 	return max_t(u64, bar, (u64)totalram_pages() << PAGE_SHIFT);
+}
+
+static u64 bytes_of_bars;
+
+u64 pdn_size_of_bars(void)
+{
+	return READ_ONCE(bytes_of_bars);
+}
+
+/* BARs come and go with their devices. A process that opens the device looks again. */
+void pdn_size_look(void)
+{
+	struct pci_dev *dev = NULL;
+	u64 all = 0;
+
+	for_each_pci_dev(dev)
+		all += largest_bar_of(dev);
+	WRITE_ONCE(bytes_of_bars, or_of_host(all));
 }
 
 bool pdn_size_is_small(u64 length)
@@ -50,8 +73,7 @@ bool pdn_size_is_small(u64 length)
 	return length <= SMALL_BYTES;
 }
 
-/* BARs come and go with their devices, so they are not cached. */
 bool pdn_size_is_possible(u64 length)
 {
-	return pdn_size_is_small(length) || length <= largest_request();
+	return pdn_size_is_small(length) || length <= or_of_host(largest_bar());
 }

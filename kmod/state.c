@@ -93,8 +93,8 @@ void pdn_state_set(struct pdn_state *state, u32 number, u32 value)
 {
 	WRITE_ONCE(*word(state, number), value);
 	/*
-	 * A process that still reads the old value sees nothing of what follows: the zap, the
-	 * driver's free, the next owner's writes. Pairs with the acquire load in user space.
+	 * A process that still reads the old value sees nothing of what follows: the driver's
+	 * free, the next owner's writes. Pairs with the acquire load in user space.
 	 */
 	smp_mb();
 }
@@ -141,8 +141,12 @@ static const struct vm_operations_struct state_vm_ops = {
  * that no process can end, if the parent closes it or executes another program: a library that may
  * be forked maps other memory there in the child.
  */
-int pdn_state_mmap(struct pdn_file *file, struct vm_area_struct *vma)
+int pdn_state_mmap(struct file *filp, struct vm_area_struct *vma)
 {
+	struct pdn_file *file = filp->private_data;
+
+	if (!pdn_is_owner(file))
+		return -EPERM;
 	if (!(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
 	if (vma->vm_flags & (VM_WRITE | VM_EXEC))

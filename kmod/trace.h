@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * trace.h - tracepoints: /sys/kernel/tracing/events/pindown/. Their addresses are GPU virtual
- * addresses, and in pindown_map user addresses of the process that maps.
+ * addresses.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM pindown
@@ -77,33 +77,6 @@ TRACE_EVENT(pindown_revoke,
 		  __entry->number, __entry->address, __entry->length,
 		  __print_symbolic(__entry->was, { 0, "pinning" }, { 1, "live" }, { 2, "revoked" },
 				   { 3, "ending" }))
-);
-
-TRACE_EVENT(pindown_map,
-	TP_PROTO(struct pdn_region *region, unsigned long start, unsigned long end, u32 caching,
-		 int result),
-	TP_ARGS(region, start, end, caching, result),
-	TP_STRUCT__entry(
-		__field(pid_t, process)
-		__field(u32, number)
-		__field(unsigned long, start)
-		__field(unsigned long, end)
-		__field(u32, caching)
-		__field(int, result)
-	),
-	TP_fast_assign(
-		__entry->process = pid_nr(region->owner->tgid);
-		__entry->number = region->number;
-		__entry->start = start;
-		__entry->end = end;
-		__entry->caching = caching;
-		__entry->result = result;
-	),
-	TP_printk("process=%d region=%u start=%#lx end=%#lx caching=%s result=%d",
-		  __entry->process, __entry->number, __entry->start, __entry->end,
-		  __print_symbolic(__entry->caching, { 0, "default" }, { 1, "uncached" },
-				   { 2, "cached" }, { 3, "write-combined" }),
-		  __entry->result)
 );
 
 TRACE_EVENT(pindown_attach,

@@ -8,6 +8,9 @@
  * (the pin is then tried again), when all have answered, or when time is up. Each process decides
  * whether it gives back anything, what, and how much.
  *
+ * Several pins may wait at a time. A descriptor shows one wish, the oldest that it has not
+ * answered, and the next one after the answer.
+ *
  * A process that could raise wishes at will could empty the caches of all others. So a wish needs
  * memory that the driver has shown to be the process' own (pin.c), and a limit raises no wish.
  *
@@ -38,7 +41,8 @@ static DECLARE_WAIT_QUEUE_HEAD(givers);
 static LIST_HEAD(files);
 static DEFINE_SPINLOCK(files_lock);
 static DEFINE_MUTEX(files_stay);
-static u32 last_wish; /* under files_lock */
+static LIST_HEAD(wishes); /* of pins that wait, oldest first; under files_lock */
+static u32 last_wish;	  /* under files_lock */
 
 void pdn_wishes_given(void)
 {
@@ -100,80 +104,127 @@ __poll_t pdn_wishes_poll(struct pdn_file *file, struct file *filp, poll_table *t
 	return ready;
 }
 
+/* ---- wishes; all of this needs files_lock ---- */
+
+/* `before` 0: there was none yet. */
+static bool is_later(u32 serial, u32 before)
+{
+	return !before || (s32)(serial - before) > 0;
+}
+
+/* A number that is only reserved, for a pin that is under way, gives nothing. */
+static bool file_can_give(struct pdn_file *file, const struct pdn_owner *asker)
+{
+	unsigned long number = 0;
+
+	return file->owner != asker && xa_find(&file->regions, &number, ULONG_MAX, XA_PRESENT);
+}
+
+static bool file_owes_answer(const struct pdn_file *file, const struct pdn_wish *wish)
+{
+	return file->owner != wish->region->owner && !is_later(wish->serial, file->asked) &&
+	       is_later(wish->serial, file->answered);
+}
+
+/* Shows the oldest wish that the descriptor has not answered, if it does not show it already. */
+static void file_show_oldest(struct pdn_file *file)
+{
+	struct pdn_wish *wish;
+
+	list_for_each_entry(wish, &wishes, link) {
+		if (!file_owes_answer(file, wish))
+			continue;
+		if (file->wanted == wish->serial)
+			return;
+		file->wanted = wish->serial;
+		pdn_state_wish(&file->state, wish->serial, wish->region->length, wish->gpu_uuid);
+		wake_up_all(&file->wishes);
+		return;
+	}
+}
+
+/* Returns the number of descriptors that were asked. */
+static u32 wish_ask(struct pdn_wish *wish)
+{
+	struct pdn_file *file;
+	u32 asked = 0;
+
+	if (!++last_wish)
+		++last_wish;
+	wish->serial = last_wish;
+	list_add_tail(&wish->link, &wishes);
+	list_for_each_entry(file, &files, link) {
+		if (!file_can_give(file, wish->region->owner))
+			continue;
+		file->asked = wish->serial;
+		file_show_oldest(file);
+		asked++;
+	}
+	return asked;
+}
+
+/* Has every descriptor that was asked answered, been closed, or no region left? */
+static bool wish_is_answered(const struct pdn_wish *wish)
+{
+	struct pdn_file *file;
+
+	list_for_each_entry(file, &files, link)
+		if (file_owes_answer(file, wish) && file_can_give(file, wish->region->owner))
+			return false;
+	return true;
+}
+
+/* ---- for the rest of the module ---- */
+
 int pdn_wishes_answer(struct pdn_file *file, u32 serial)
 {
 	int ret = 0;
 
 	spin_lock(&files_lock);
-	if (!file->wanted || (s32)(serial - file->wanted) > 0)
+	if (!file->wanted || is_later(serial, file->wanted)) {
 		ret = -EINVAL;
-	else if ((s32)(serial - file->answered) > 0 || !file->answered)
+	} else if (is_later(serial, file->answered)) {
 		file->answered = serial;
+		file_show_oldest(file);
+	}
 	spin_unlock(&files_lock);
 	wake_up_all(&givers);
 	return ret;
 }
 
-/* ---- wishes ---- */
-
-static bool file_can_give(const struct pdn_file *file, const struct pdn_owner *asker)
+static bool wish_raise(struct pdn_wish *wish)
 {
-	return file->owner != asker && !xa_empty(&file->regions);
-}
-
-static u32 wish_ask(const struct pdn_wish *wish, const struct pdn_region *region)
-{
-	struct pdn_file *file;
-	u32 serial, asked = 0;
+	u32 asked;
 
 	spin_lock(&files_lock);
-	if (!++last_wish)
-		++last_wish;
-	serial = last_wish;
-	list_for_each_entry(file, &files, link) {
-		if (!file_can_give(file, region->owner))
-			continue;
-		file->wanted = serial;
-		pdn_state_wish(&file->state, serial, region->length, wish->gpu_uuid);
-		wake_up_all(&file->wishes);
-		asked++;
-	}
+	asked = wish_ask(wish);
 	spin_unlock(&files_lock);
-	trace_pindown_wish(region, serial, asked);
-	if (!asked)
-		return 0;
-	pdn_count(PDN_RECLAIMS);
-	return serial;
+	trace_pindown_wish(wish->region, wish->serial, asked);
+	if (asked)
+		pdn_count(PDN_RECLAIMS);
+	return asked;
 }
 
-/* Has every descriptor that was asked answered, been closed, or no region left? */
-static bool wish_is_answered(u32 serial, const struct pdn_owner *asker)
+static bool wish_is_over(const struct pdn_wish *wish)
 {
-	struct pdn_file *file;
-	bool answered = true;
+	bool over;
 
+	if ((u64)atomic64_read(&given) != wish->given)
+		return true;
 	spin_lock(&files_lock);
-	list_for_each_entry(file, &files, link) {
-		if (!file_can_give(file, asker) || (s32)(file->wanted - serial) < 0)
-			continue;
-		if (!file->answered || (s32)(file->answered - serial) < 0) {
-			answered = false;
-			break;
-		}
-	}
+	over = wish_is_answered(wish);
 	spin_unlock(&files_lock);
-	return answered;
+	return over;
 }
 
-void pdn_wish_begin(struct pdn_wish *wish)
+void pdn_wish_begin(struct pdn_wish *wish, const struct pdn_region *region)
 {
-	*wish = (struct pdn_wish){};
-	wish->given = atomic64_read(&given);
+	*wish = (struct pdn_wish){ .region = region, .given = atomic64_read(&given) };
+	INIT_LIST_HEAD(&wish->link);
 }
 
-int pdn_wish_wait(struct pdn_wish *wish, const struct pdn_region *region)
+int pdn_wish_wait(struct pdn_wish *wish)
 {
-	const struct pdn_owner *asker = region->owner;
 	u64 seen = wish->given;
 	long left;
 
@@ -181,19 +232,32 @@ int pdn_wish_wait(struct pdn_wish *wish, const struct pdn_region *region)
 		if (!reclaim_wait_ms)
 			return -ENOSPC;
 		wish->deadline = jiffies + msecs_to_jiffies(reclaim_wait_ms);
-		wish->serial = wish_ask(wish, region);
-		if (!wish->serial)
+		if (!wish_raise(wish))
 			return -ENOSPC;
 	}
 	left = wish->deadline - jiffies;
 	if (left <= 0)
 		return -ENOSPC;
-	left = wait_event_interruptible_timeout(givers,
-						(u64)atomic64_read(&given) != seen ||
-							wish_is_answered(wish->serial, asker),
-						left);
+	left = wait_event_interruptible_timeout(givers, wish_is_over(wish), left);
 	if (left < 0)
 		return -EINTR;
 	wish->given = atomic64_read(&given);
 	return wish->given != seen && left ? 0 : -ENOSPC;
+}
+
+/*
+ * Descriptors that have not answered it show the next one. If there is none they still show it:
+ * what they give back late helps the next try.
+ */
+void pdn_wish_end(struct pdn_wish *wish)
+{
+	struct pdn_file *file;
+
+	if (!wish->serial)
+		return;
+	spin_lock(&files_lock);
+	list_del_init(&wish->link);
+	list_for_each_entry(file, &files, link)
+		file_show_oldest(file);
+	spin_unlock(&files_lock);
 }

@@ -45,8 +45,7 @@ static int call_version(struct pindown_version *arg)
 
 static int call_pin(struct pindown_pin *arg)
 {
-	const uint32_t known =
-		PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1 | PINDOWN_PIN_NO_RECLAIM;
+	const uint32_t known = PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_NO_RECLAIM;
 
 	if (arg->flags & ~known || arg->reserved || !arg->length ||
 	    (arg->address | arg->length) % GRANULARITY)

@@ -165,23 +165,11 @@ int pdn_unpin(int fd, unsigned region)
 	return ioctl(fd, PINDOWN_IOC_UNPIN, &unpin);
 }
 
-int pdn_query(int fd, unsigned region, struct pindown_query *query)
-{
-	*query = (struct pindown_query){.size = sizeof(*query), .region = region};
-	return ioctl(fd, PINDOWN_IOC_QUERY, query);
-}
-
 int pdn_export(int fd, unsigned region)
 {
 	struct pindown_export call = {.size = sizeof(call), .region = region};
 
 	return ioctl(fd, PINDOWN_IOC_EXPORT, &call) ? -1 : call.fd;
-}
-
-void pdn_stats(int fd, struct pindown_stats_all *stats)
-{
-	*stats = (struct pindown_stats_all){.size = sizeof(*stats)};
-	works(ioctl(fd, PINDOWN_IOC_STATS, stats));
 }
 
 uint64_t pdn_counter(const char *name)
@@ -204,11 +192,6 @@ uint64_t pdn_counter(const char *name)
 	fail("no counter '%s'", name);
 }
 
-void *pdn_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length)
-{
-	return mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, pin->map_offset + offset);
-}
-
 const volatile char *pdn_state(int fd)
 {
 	struct pindown_version version = {.size = sizeof(version)};
@@ -225,6 +208,36 @@ bool pdn_valid(const volatile char *state, const struct pindown_pin *pin)
 	const volatile uint32_t *word = (const volatile uint32_t *)(state + pin->state_offset);
 
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE) == pin->state_value;
+}
+
+bool pdn_stands(int fd, const struct pindown_pin *pin)
+{
+	size_t page = CPU_PAGE, offset = pin->state_offset / page * page;
+	char *at = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, PINDOWN_MAP_STATE + offset);
+	bool stands;
+
+	check(at != MAP_FAILED);
+	stands = pdn_valid(at - offset, pin);
+	works(munmap(at, page));
+	return stands;
+}
+
+bool pdn_shown(unsigned region, struct shown *shown)
+{
+	FILE *list = fopen("/sys/kernel/debug/pindown/regions", "re");
+	char line[256];
+	bool found = false;
+	unsigned number;
+	int process;
+
+	check(list);
+	while (!found && fgets(line, sizeof(line), list))
+		found = sscanf(line, "%d %u %lx %lu %15s %15s %u %u", &process, &number,
+			       &shown->address, &shown->bytes, shown->mode, shown->state,
+			       &shown->exports, &shown->importers) == 8 &&
+			process == getpid() && number == region;
+	fclose(list);
+	return found;
 }
 
 unsigned long number_in(const char *path)

@@ -138,17 +138,24 @@ size_t differs(const void *at, size_t size, uint64_t seed);
 int pdn_open(void);
 int pdn_pin(int fd, uint64_t address, uint64_t length, unsigned flags, struct pindown_pin *pin);
 int pdn_unpin(int fd, unsigned region);
-int pdn_query(int fd, unsigned region, struct pindown_query *query);
 int pdn_export(int fd, unsigned region); /* a dma-buf, or -1 */
 /* One of the module's counters, as root sees them in debugfs. */
 uint64_t pdn_counter(const char *name);
 /* The number at the beginning of a file in /sys. */
 unsigned long number_in(const char *path);
-void pdn_stats(int fd, struct pindown_stats_all *stats);
-void *pdn_map(int fd, const struct pindown_pin *pin, uint64_t offset, size_t length);
 const volatile char *pdn_state(int fd);
 /* Is the region valid, by its word? */
 bool pdn_valid(const volatile char *state, const struct pindown_pin *pin);
+/* The same, of a process that does not keep the state area mapped. */
+bool pdn_stands(int fd, const struct pindown_pin *pin);
+
+/* A region's line in the module's list, which root sees. False: there is none. */
+struct shown {
+	uint64_t address, bytes;
+	char mode[16], state[16];
+	unsigned exports, importers;
+};
+bool pdn_shown(unsigned region, struct shown *shown);
 
 /* The parameter keeps this value, also in other tests. */
 void module_parameter(const char *name, const char *value);

@@ -178,6 +178,27 @@ TEST(a_process_that_does_not_answer)
 	works(pdn_pin(fd, memory.va, 6 * PAGE, 0, &pin));
 }
 
+TEST(limits_by_default)
+{
+	struct memory memory = gpu_alloc(64 * MIB, 0);
+	unsigned pins = 0;
+	int fd = pdn_open();
+	struct pindown_pin pin;
+
+	defaults();
+	module_parameter("max_process_mb", "-1");
+	module_parameter("max_pinned_mb", "-1");
+	/* The same memory, and each pin counts. */
+	while (pins < 100 && !pdn_pin(fd, memory.va, memory.size, PINDOWN_PIN_PERSISTENT, &pin))
+		pins++;
+	check(pins > 0 && pins < 100);
+	check_equal(errno, EDQUOT);
+	works(close(fd));
+	fd = pdn_open();
+	works(pdn_pin(fd, memory.va, memory.size, PINDOWN_PIN_PERSISTENT, &pin));
+	defaults();
+}
+
 static void on_alarm(int number)
 {
 	(void)number;
@@ -207,10 +228,92 @@ TEST(a_signal_ends_the_wait)
 	keeper_stop(child);
 }
 
+/* ---- several wishes ---- */
+
+struct wishes {
+	int ready[2], go[2], told[2];
+};
+struct told {
+	uint32_t wanted;
+	uint64_t bytes;
+};
+
+/* Looks only when it may, and then answers one wish after another without giving anything. */
+static void looks_late(void *arg)
+{
+	struct wishes *wishes = arg;
+	struct memory memory = gpu_alloc(8 * PAGE, 0);
+	int fd = pdn_open();
+	const struct pindown_state *state = (const void *)pdn_state(fd);
+	struct pollfd poller = {.fd = fd, .events = POLLIN};
+	struct pindown_answer answer = {.size = sizeof(answer)};
+	struct pindown_pin pin;
+	struct told told;
+	char byte;
+
+	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
+	check_equal(write(wishes->ready[1], "", 1), 1);
+	check_equal(read(wishes->go[0], &byte, 1), 1);
+	for (;;) {
+		check_equal(poll(&poller, 1, -1), 1);
+		told.wanted = __atomic_load_n(&state->wanted, __ATOMIC_ACQUIRE);
+		told.bytes = state->wanted_bytes;
+		check_equal(write(wishes->told[1], &told, sizeof(told)), sizeof(told));
+		answer.wanted = told.wanted;
+		works(ioctl(fd, PINDOWN_IOC_ANSWER, &answer));
+	}
+}
+
+static void wishes_in_vain(void *arg)
+{
+	uint64_t size = *(uint64_t *)arg;
+	struct memory memory = gpu_alloc(size, 0);
+	struct pindown_pin pin;
+
+	fails_with(pdn_pin(pdn_open(), memory.va, size, 0, &pin), ENOSPC);
+}
+
+/* Both are shown, each with its own bytes, and no answer to one counts for the other. */
+TEST(two_pins_wish_at_a_time)
+{
+	uint64_t sizes[] = {6 * PAGE, 4 * PAGE}, reclaims;
+	struct wishes wishes;
+	struct timespec begin, end;
+	struct told told[2];
+	pid_t keeper, child[2];
+	char byte;
+
+	defaults();
+	module_parameter("reclaim_wait_ms", "20000");
+	gpu_set(SIM_GPU_BAR_LIMIT, 10);
+	works(pipe(wishes.ready));
+	works(pipe(wishes.go));
+	works(pipe(wishes.told));
+	keeper = in_child(looks_late, &wishes);
+	check_equal(read(wishes.ready[0], &byte, 1), 1);
+	reclaims = pdn_counter("reclaims");
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (unsigned i = 0; i < 2; i++) {
+		child[i] = in_child(wishes_in_vain, &sizes[i]);
+		wait_until(pdn_counter("reclaims") == reclaims + i + 1);
+	}
+	check_equal(write(wishes.go[1], "", 1), 1);
+	for (unsigned i = 0; i < 2; i++) {
+		check_equal(read(wishes.told[0], &told[i], sizeof(*told)), sizeof(*told));
+		check_equal(told[i].bytes, sizes[i]);
+	}
+	check_equal(told[1].wanted, told[0].wanted + 1);
+	child_ends(child[0]);
+	child_ends(child[1]);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	check(end.tv_sec - begin.tv_sec < 15);
+	keeper_stop(keeper);
+	defaults();
+}
+
 TEST(limit_of_a_process)
 {
 	struct memory memory = gpu_alloc(32 * PAGE, 0);
-	struct pindown_stats_all stats;
 	struct pindown_pin pin, more;
 	int one = pdn_open(), two = pdn_open();
 
@@ -221,8 +324,6 @@ TEST(limit_of_a_process)
 	fails_with(pdn_pin(two, memory.va, 7 * PAGE, 0, &pin), EDQUOT);
 	works(pdn_pin(two, memory.va, 6 * PAGE, 0, &pin));
 	fails_with(pdn_pin(one, memory.va, PAGE, 0, &more), EDQUOT);
-	pdn_stats(one, &stats);
-	check_equal(stats.process_limit, MIB);
 	works(pdn_unpin(two, pin.region));
 	works(pdn_pin(one, memory.va, 6 * PAGE, 0, &pin));
 }
@@ -255,32 +356,18 @@ TEST(limit_of_all)
 /* ---- what importers hold is charged, too ---- */
 
 /* The charge is the BAR space of this process' pins; no other process has pins. */
-static void charged(int fd, unsigned pages)
+static void charged(unsigned pages)
 {
-	struct pindown_stats_all stats;
-
-	pdn_stats(fd, &stats);
-	check_equal(stats.process_bytes, pages * PAGE);
-	check_equal(stats.all_bytes, pages * PAGE);
-	check_equal(stats.gpu_bytes, pages * PAGE);
+	check_equal(pdn_counter("charged_bytes"), pages * PAGE);
 	check_equal(gpu_count(SIM_GPU_BAR_PAGES), pages);
 }
 
-static uint64_t bytes_of_all(int fd)
-{
-	struct pindown_stats_all stats;
-
-	pdn_stats(fd, &stats);
-	return stats.all_bytes;
-}
-
 /* A work item of the kernel releases these pins. */
-static void comes_back(int fd)
+static void comes_back(void)
 {
 	wait_until(gpu_count(SIM_GPU_BAR_PAGES) == 0);
 	/* The driver has the space back a moment before the budget. */
-	wait_until(bytes_of_all(fd) == 0);
-	charged(fd, 0);
+	wait_until(pdn_counter("charged_bytes") == 0);
 }
 
 /* Drivers before 580 use separate BAR space for each kind of pin, later ones share it. */
@@ -294,18 +381,18 @@ static void an_export_of_a_region_with_callback(unsigned major)
 
 	gpu_set(SIM_GPU_TABLE_MAJOR, major);
 	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
-	charged(fd, 8);
+	charged(8);
 	buffer[0] = pdn_export(fd, pin.region);
 	works(buffer[0]);
-	charged(fd, twice);
+	charged(twice);
 	works(peer_import(peer, buffer[0], 0, &import));
-	charged(fd, twice);
+	charged(twice);
 	/* Only the importer is left, and this process has given it the memory. */
 	works(pdn_unpin(fd, pin.region));
-	charged(fd, 8);
+	charged(8);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 	works(close(buffer[0]));
-	comes_back(fd);
+	comes_back();
 
 	/* The same when the memory is freed. */
 	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
@@ -313,10 +400,10 @@ static void an_export_of_a_region_with_callback(unsigned major)
 	works(buffer[0]);
 	works(peer_import(peer, buffer[0], 0, &import));
 	gpu_free(&memory);
-	charged(fd, 8);
+	charged(8);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 	works(close(buffer[0]));
-	comes_back(fd);
+	comes_back();
 	works(close(fd));
 	works(close(peer));
 }
@@ -345,7 +432,7 @@ TEST(an_export_of_a_revoked_region)
 	works(pdn_pin(fd, memory.va, 8 * PAGE, 0, &pin));
 	gpu_free(&memory);
 	fails_with(pdn_export(fd, pin.region), ESTALE);
-	charged(fd, 0);
+	charged(0);
 }
 
 static void *frees(void *memory)
@@ -367,7 +454,6 @@ TEST(a_pin_that_is_revoked_before_it_is_charged)
 {
 	struct memory memory = gpu_alloc(8 * PAGE, 0);
 	pthread_t pinning, freeing;
-	int fd = pdn_open();
 
 	defaults();
 	gate_arm(SIM_GPU_GATE_REGISTERED);
@@ -377,7 +463,7 @@ TEST(a_pin_that_is_revoked_before_it_is_charged)
 	thread_ends(freeing);
 	gate_open(SIM_GPU_GATE_REGISTERED);
 	thread_ends(pinning);
-	charged(fd, 0);
+	charged(0);
 }
 
 /* Each pin alone would fit. */
@@ -386,7 +472,6 @@ TEST(two_pins_under_way_and_room_for_one)
 	struct memory one = gpu_alloc(MIB, 0), two = gpu_alloc(MIB, 0);
 	pthread_t first, second;
 	void *errors[2];
-	int fd = pdn_open();
 
 	defaults();
 	module_parameter("max_pinned_mb", "1");
@@ -401,7 +486,7 @@ TEST(two_pins_under_way_and_room_for_one)
 	check_equal(pthread_join(second, &errors[1]), 0);
 	check_equal((intptr_t)errors[0], 0);
 	check_equal((intptr_t)errors[1], ENOSPC);
-	charged(fd, 16);
+	charged(16);
 	defaults();
 }
 
@@ -420,12 +505,12 @@ TEST(an_export_beyond_the_limit)
 	works(pdn_pin(fd, memory.va, MIB, PINDOWN_PIN_PERSISTENT, &pin));
 	buffer = pdn_export(fd, pin.region); /* made from the same pin */
 	works(buffer);
-	charged(fd, 16);
+	charged(16);
 	works(pdn_unpin(fd, pin.region));
 	gpu_set(SIM_GPU_TABLE_MAJOR, 2);
 	works(pdn_pin(fd, memory.va, MIB, 0, &pin));
 	works(pdn_export(fd, pin.region));
-	charged(fd, 16);
+	charged(16);
 	defaults();
 }
 
@@ -453,14 +538,14 @@ static void regions_that_end_while_importers_hold_them(unsigned flags, unsigned 
 		works(peer_import(peer, buffer, 0, &import));
 		works(pdn_unpin(fd, pin.region));
 		works(close(buffer));
-		charged(fd, (i + 1) * 16);
+		charged((i + 1) * 16);
 	}
 	check(i > 0 && i <= 2);
 	check(gpu_count(SIM_GPU_BAR_PAGES) <= 32);
 	works(close(peer)); /* the last reference */
 	works(close(fd));
 	fd = pdn_open();
-	comes_back(fd);
+	comes_back();
 	gpu_free(&memory);
 }
 
@@ -493,7 +578,6 @@ TEST(an_importer_outlives_the_process)
 	int sockets[2], fd = pdn_open(), peer = peer_open(), buffer;
 	struct memory memory;
 	struct edu_import import;
-	struct pindown_stats_all stats;
 	struct pindown_pin pin;
 	pid_t child;
 
@@ -505,14 +589,12 @@ TEST(an_importer_outlives_the_process)
 	works(peer_import(peer, buffer, 0, &import));
 	send_fd(sockets[0], 0);
 	child_ends(child);
-	pdn_stats(fd, &stats);
-	check_equal(stats.all_bytes, MIB);
-	check_equal(stats.process_bytes, 0);
+	check_equal(pdn_counter("charged_bytes"), MIB);
 	memory = gpu_alloc(PAGE, 0);
 	fails_with(pdn_pin(fd, memory.va, PAGE, 0, &pin), ENOSPC);
 	works(ioctl(peer, EDU_RELEASE, &import.id));
 	works(close(buffer));
-	comes_back(fd);
+	comes_back();
 	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	defaults();
 }

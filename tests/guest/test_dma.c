@@ -310,6 +310,36 @@ TEST(a_fence_outlives_its_importer)
 	wait_until(number_in("/sys/module/pindown/refcnt") == 0);
 }
 
+/*
+ * More dma-bufs with a device at work than the workqueue has threads (256, 1024 on newer kernels):
+ * each of these waits, and another one is reaped all the same.
+ */
+TEST(many_that_wait_do_not_hold_up_another, .seconds = 100)
+{
+	struct memory memory = gpu_alloc(PAGE, 0);
+	struct exported other = export_new(2 * PAGE, 0, 0);
+	int fd = pdn_open(), peer = peer_open(), of_other = peer_open();
+	struct edu_import import;
+	struct pindown_pin pin;
+
+	works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
+	for (unsigned i = 0; i < 1100; i++) {
+		int buffer = pdn_export(fd, pin.region);
+
+		works(buffer);
+		works(peer_import(peer, buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+		works(close(buffer));
+	}
+	works(pdn_unpin(fd, pin.region));
+	works(peer_import(of_other, other.buffer, EDU_DYNAMIC | EDU_BUSY, &import));
+	gpu_free(&other.memory);
+	works(ioctl(of_other, EDU_SIGNAL, &import.id));
+	gpu_wait_for(SIM_GPU_MEMORY_PAGES, 1);
+	check_equal(gpu_count(SIM_GPU_DMA_MAPPINGS), 1100);
+	works(close(peer)); /* its work is done then */
+	gpu_wait_for(SIM_GPU_DMA_MAPPINGS, 0);
+}
+
 /* The dma-buf is gone before its region ends: the device alone still keeps the memory then. */
 TEST(what_a_fence_keeps_is_counted)
 {
@@ -439,24 +469,42 @@ TEST(the_importer_outlives_all_descriptors)
 	check_equal(gpu_count(SIM_GPU_PINS), 0);
 }
 
-TEST(counts_of_a_query)
+TEST(counts_in_the_list)
 {
 	struct exported exported = export_new(PAGE, 0, 0);
-	struct pindown_query query;
 	struct edu_import import[2];
+	struct shown shown;
 	int peer = peer_open(), second = pdn_export(exported.fd, exported.pin.region);
 
 	works(second);
 	works(peer_import(peer, exported.buffer, EDU_DYNAMIC, &import[0]));
 	works(peer_import(peer, second, 0, &import[1]));
-	works(pdn_query(exported.fd, exported.pin.region, &query));
-	check_equal(query.exports, 2);
-	check_equal(query.importers, 2);
+	check(pdn_shown(exported.pin.region, &shown));
+	check_equal(shown.exports, 2);
+	check_equal(shown.importers, 2);
 	works(ioctl(peer, EDU_RELEASE, &import[1].id));
 	works(close(second));
-	works(pdn_query(exported.fd, exported.pin.region, &query));
-	check_equal(query.exports, 1);
-	check_equal(query.importers, 1);
+	check(pdn_shown(exported.pin.region, &shown));
+	check_equal(shown.exports, 1);
+	check_equal(shown.importers, 1);
+}
+
+/* As on Grace, where the driver has no bus addresses for other devices. */
+TEST(a_device_gets_no_coherent_memory)
+{
+	struct memory memory = gpu_alloc(2 * PAGE, SIM_GPU_COHERENT);
+	int fd = pdn_open(), peer = peer_open(), buffer;
+	struct edu_import import;
+	struct pindown_pin pin;
+
+	if (gpu_is_nvidias())
+		test_skipped("nvidia.ko was not seen with coherent memory below it");
+	works(pdn_pin(fd, memory.va, memory.size, 0, &pin));
+	buffer = pdn_export(fd, pin.region);
+	works(buffer);
+	fails_with(peer_import(peer, buffer, 0, &import), EOPNOTSUPP);
+	works(close(buffer));
+	works(pdn_unpin(fd, pin.region));
 }
 
 TEST(the_descriptor_is_close_on_exec)

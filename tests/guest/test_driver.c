@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: MIT
-/* The driver as a module: the references that keep it loaded, and the effects of its version. */
+/* The driver as a module: the references that keep it loaded. */
 #include "guest.h"
-
-/* A file in sysfs of the module that exports the driver's calls. */
-static unsigned long driver_number(const char *file)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/sys/module/%s/%s", gpu_is_nvidias() ? "nvidia" : "sim_gpu",
-		 file);
-	return number_in(path);
-}
 
 static unsigned long users_of_driver(void)
 {
-	return driver_number("refcnt");
+	return number_in(gpu_is_nvidias() ? "/sys/module/nvidia/refcnt"
+					  : "/sys/module/sim_gpu/refcnt");
 }
 
 /* Until then `rmmod` of the driver fails, without naming a user. */
@@ -86,25 +77,4 @@ TEST(an_orphan_keeps_the_driver)
 	check(users_of_driver() > before);
 	gpu_free(&memory);
 	driver_is_let_go(before);
-}
-
-/* Drivers before 570 return EINVAL, which does not tell the reason. */
-TEST(bar1_is_forced_by_a_driver_that_can)
-{
-	bool can = driver_number("version") >= 570;
-	struct pindown_version version = {.size = sizeof(version)};
-	struct memory memory = gpu_alloc(PAGE, 0);
-	struct pindown_pin pin;
-	int fd = pdn_open();
-
-	works(ioctl(fd, PINDOWN_IOC_VERSION, &version));
-	check_equal(!!(version.capabilities & PINDOWN_CAP_FORCE_BAR1), can);
-	if (can)
-		works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1,
-			      &pin));
-	else
-		fails_with(pdn_pin(fd, memory.va, PAGE,
-				   PINDOWN_PIN_PERSISTENT | PINDOWN_PIN_FORCE_BAR1, &pin),
-			   EOPNOTSUPP);
-	works(pdn_pin(fd, memory.va, PAGE, PINDOWN_PIN_PERSISTENT, &pin));
 }

@@ -72,7 +72,6 @@ struct thing {
 	struct pindown_pin pin;
 	struct edu_import import;
 	int fd, peer, buffer;
-	char *map;
 	unsigned flags;
 };
 
@@ -166,38 +165,6 @@ TEST(pin_persistent)
 	each_in_turn(thing, "persistent pin", act_pin, undo_pin);
 }
 
-static int act_map(struct thing *thing)
-{
-	int answer;
-
-	thing->map = pdn_map(thing->fd, &thing->pin, 0, thing->memory.size);
-	if (thing->map == MAP_FAILED)
-		return -1;
-	answer = touch(thing->map, true);
-	if (!answer)
-		return 0;
-	works(munmap(thing->map, thing->memory.size));
-	/*
-	 * No page for the page table: without a memory cgroup the kernel turns VM_FAULT_OOM into
-	 * another fault, so a signal is the driver's own.
-	 */
-	check_equal(answer, SIGBUS);
-	return -1;
-}
-
-static void undo_map(struct thing *thing)
-{
-	works(munmap(thing->map, thing->memory.size));
-}
-
-TEST(map_and_touch)
-{
-	struct thing *thing = thing_new();
-
-	works(act_pin(thing));
-	each_in_turn(thing, "map", act_map, undo_map);
-}
-
 static int act_export(struct thing *thing)
 {
 	thing->buffer = pdn_export(thing->fd, thing->pin.region);
@@ -247,13 +214,12 @@ TEST(import_dynamic)
 TEST(unpin_always_works)
 {
 	struct thing *thing = thing_new();
-	struct pindown_query query;
+	struct shown shown;
 	unsigned nth;
 	int answer, error;
 
 	for (nth = 1; nth <= 30; nth++) {
 		works(act_pin(thing));
-		works(act_map(thing));
 		works(act_export(thing));
 		fail_the(nth);
 		answer = pdn_unpin(thing->fd, thing->pin.region);
@@ -262,10 +228,9 @@ TEST(unpin_always_works)
 		if (answer < 0) {
 			check_equal(error, EFAULT);
 			/* Either not done, or done and not reported. */
-			if (!pdn_query(thing->fd, thing->pin.region, &query))
+			if (pdn_shown(thing->pin.region, &shown))
 				works(pdn_unpin(thing->fd, thing->pin.region));
 		}
-		works(munmap(thing->map, thing->memory.size));
 		works(close(thing->buffer));
 		check_equal(gpu_count(SIM_GPU_PINS), 0);
 	}
@@ -284,17 +249,12 @@ TEST(a_free_always_revokes)
 	for (nth = 1; nth <= 30; nth++) {
 		memory = gpu_alloc(PAGE, 0);
 		works(pdn_pin(thing->fd, memory.va, PAGE, 0, &pin));
-		thing->map = pdn_map(thing->fd, &pin, 0, PAGE);
-		check(thing->map != MAP_FAILED);
-		check_equal(touch(thing->map, true), 0);
 		fail_the(nth);
 		answer = ioctl(gpu(), SIM_GPU_FREE, &memory.handle);
 		failed_something();
 		if (answer < 0)
 			works(ioctl(gpu(), SIM_GPU_FREE, &memory.handle));
 		check(!pdn_valid(state, &pin));
-		check_equal(touch(thing->map, false), SIGBUS);
-		works(munmap(thing->map, PAGE));
 		works(pdn_unpin(thing->fd, pin.region));
 	}
 }

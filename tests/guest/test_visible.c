@@ -63,32 +63,10 @@ TEST(a_revoked_region_is_shown_as_such)
 	check(strstr(content(DEBUG "regions"), "revoked"));
 }
 
-TEST(only_root_sees_the_list)
+TEST(only_root_sees_the_lists)
 {
 	check(setuid(12345) == 0);
 	check(open(DEBUG "regions", O_RDONLY) < 0);
-}
-
-/* Only the administrator sees the pins of others and their GPUs. */
-TEST(a_user_is_told_of_his_own_process_alone)
-{
-	struct memory memory = gpu_alloc(2 * PAGE, 0);
-	static const unsigned char none[16];
-	int fd = pdn_open(), others = pdn_open();
-	struct pindown_stats_all stats;
-	struct pindown_pin pin;
-
-	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
-	pdn_stats(others, &stats);
-	check(stats.gpus == 1 && stats.all_bytes == PAGE);
-	check(memcmp(stats.gpu_uuid, none, sizeof(none)));
-	check(setuid(12345) == 0);
-	pdn_stats(fd, &stats);
-	check_equal(stats.process_bytes, PAGE);
-	check_equal(stats.process_regions, 1);
-	check_equal(stats.gpus, 0);
-	check_equal(stats.all_bytes + stats.all_regions + stats.gpu_bytes + stats.gpu_regions, 0);
-	check(!memcmp(stats.gpu_uuid, none, sizeof(none)));
 	check(open(DEBUG "counters", O_RDONLY) < 0);
 }
 
@@ -128,7 +106,6 @@ TEST(tracepoints)
 	struct pindown_pin pin, other;
 	char region[32];
 	const char *trace;
-	void *map;
 
 	if (access(TRACING "events/pindown/enable", W_OK))
 		test_skipped("no tracing in this kernel");
@@ -136,8 +113,6 @@ TEST(tracepoints)
 	put(TRACING "events/pindown/enable", "1");
 	works(pdn_pin(fd, memory.va, PAGE, 0, &pin));
 	works(pdn_pin(fd, memory.va, PAGE, 0, &other));
-	map = pdn_map(fd, &pin, 0, PAGE);
-	check(map != MAP_FAILED);
 	buffer = pdn_export(fd, pin.region);
 	works(buffer);
 	peer = peer_open();
@@ -148,7 +123,6 @@ TEST(tracepoints)
 	trace = content(TRACING "trace");
 	snprintf(region, sizeof(region), "region=%u ", pin.region);
 	check_equal(lines_with(trace, "pindown_pin:", region), 1);
-	check_equal(lines_with(trace, "pindown_map:", region), 1);
 	check_equal(lines_with(trace, "pindown_export:", region), 1);
 	check_equal(lines_with(trace, "pindown_attach:", region), 1);
 	check_equal(lines_with(trace, "pindown_revoke:", region), 1);

@@ -25,21 +25,21 @@ static struct module_pin *pin_of(struct module_pins *pins, uint32_t pid, const c
 }
 
 /*
- * A line of "process region address bytes mode state mappings exports importers gpu"; the first
- * line of the list has these titles.
+ * A line of "process region address bytes mode state ... gpu"; the first line of the list has these
+ * titles. Modules differ in the figures between the state and the GPU.
  */
 static void take_line(struct module_pins *pins, const char *line)
 {
+	const char *uuid = strrchr(line, ' ');
 	unsigned long long bytes;
 	struct module_pin *pin;
-	char state[16], uuid[40];
+	char state[16];
 	unsigned pid;
 
-	if (sscanf(line, "%u %*u %*s %llu %*s %15s %*u %*u %*u %39s", &pid, &bytes, state, uuid) !=
-		    4 ||
+	if (!uuid || sscanf(line, "%u %*u %*s %llu %*s %15s", &pid, &bytes, state) != 3 ||
 	    strcmp(state, "revoked") == 0)
 		return;
-	pin = pin_of(pins, pid, uuid);
+	pin = pin_of(pins, pid, uuid + 1);
 	pin->bytes += bytes;
 	pin->regions++;
 }

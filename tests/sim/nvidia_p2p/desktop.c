@@ -62,14 +62,11 @@ void sim_table_delete(struct nvidia_p2p_page_table *table)
 		kfree(table);
 }
 
-/* Where the page of a table is; with SIM_GPU_SMALL_PAGES perhaps beyond the memory. */
-static u64 place_of_page(const struct sim_pin *pin, u32 i)
+static u64 place_of_page(const struct sim_pin *pin, u32 i, bool small)
 {
-	u32 distance = sim_knob(SIM_GPU_SMALL_PAGES);
+	u64 at = (u64)i << (small ? 12 : SIM_PAGE_SHIFT);
 
-	if (distance)
-		return sim_memory_page(pin->memory, pin->offset) + (u64)i * distance * SZ_4K;
-	return sim_memory_page(pin->memory, pin->offset + ((u64)i << SIM_PAGE_SHIFT));
+	return sim_memory_page(pin->memory, pin->offset + at) + at % SIM_GPU_PAGE;
 }
 
 struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
@@ -89,14 +86,14 @@ struct nvidia_p2p_page_table *sim_table_new(const struct sim_pin *pin)
 	}
 	page = (struct nvidia_p2p_page *)(table->pages + count);
 	for (i = 0; i < count; i++) {
-		page[i].physical_address = place_of_page(pin, i);
+		page[i].physical_address = place_of_page(pin, i, small);
 		table->pages[i] = &page[i];
 	}
 	table->version = major == 1 ? TABLE_VERSION_1 : major << 16;
 	table->page_size = small ? NVIDIA_P2P_PAGE_SIZE_4KB : NVIDIA_P2P_PAGE_SIZE_64KB;
 	table->entries = count;
 	table->gpu_uuid = gpu_uuid;
-	if (major > 1 && !pin->memory->ram == !!sim_knob(SIM_GPU_LIES_OF_CACHING))
+	if (major > 1 && pin->memory->ram)
 		table->flags = NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE;
 	return table;
 }

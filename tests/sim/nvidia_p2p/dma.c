@@ -96,7 +96,7 @@ int sim_dma_map(struct device *peer, struct nvidia_p2p_page_table *table,
 	if (!pin) {
 		sim_misuse("dma_map_pages of a page table that is not there");
 		error = -EINVAL;
-	} else if (pin->forced_bar1 || pin->memory->ram) {
+	} else if (pin->memory->ram) {
 		error = -ENOTSUPP;
 	} else {
 		error = dma_map(dma, pin);

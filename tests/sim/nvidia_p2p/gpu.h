@@ -75,7 +75,6 @@ struct sim_pin {
 	u64 offset;
 	void (*callback)(void *data);
 	void *data;
-	bool forced_bar1;
 	bool apart; /* does not share BAR space with pins of the other kind */
 	struct list_head dma_mappings;
 };
@@ -161,9 +160,6 @@ bool sim_pin_end(u64 p2p_token, u64 va, struct nvidia_p2p_page_table *table, boo
 int sim_table_free(struct nvidia_p2p_page_table *table);
 bool sim_in_callback(void);
 struct sim_pin *sim_pin_of(struct nvidia_p2p_page_table *table); /* gpu.pins_lock held */
-
-/* Persistent pins that only the CPU may reach. */
-#define SIM_FORCE_BAR1 1u
 
 /* dma.c */
 void sim_dma_end(struct sim_pin *pin);

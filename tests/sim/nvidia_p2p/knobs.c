@@ -46,7 +46,6 @@ static bool nvidia_can(u32 knob, u32 value)
 		return !value || value == EIO || value == EINVAL || value == ENOMEM ||
 		       value == ENOTSUPP;
 	case SIM_GPU_REUSE_TABLES:
-	case SIM_GPU_LIES_OF_CACHING:
 	case SIM_GPU_SMALL_PAGES:
 	case SIM_GPU_MAPS_NOTHING:
 		return !value;

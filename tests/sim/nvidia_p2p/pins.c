@@ -185,14 +185,6 @@ static int pin_register(struct sim_pin *pin, void (*callback)(void *data), void 
 	return -EINVAL;
 }
 
-/* Drivers before 570 know no flags. */
-static u32 known_flags(void)
-{
-	unsigned int major;
-
-	return sscanf(SIM_DRIVER, "%u", &major) == 1 && major >= 570 ? SIM_FORCE_BAR1 : 0;
-}
-
 static int pin_check(u64 va, u64 length, bool persistent, u32 flags)
 {
 	u64 end;
@@ -200,7 +192,7 @@ static int pin_check(u64 va, u64 length, bool persistent, u32 flags)
 	if (!length || !IS_ALIGNED(va | length, SIM_GPU_PAGE) ||
 	    check_add_overflow(va, length, &end))
 		return -EINVAL;
-	if (persistent && flags & ~known_flags())
+	if (persistent && flags)
 		return -EINVAL;
 	if (sim_in_callback()) {
 		sim_misuse("get_pages from a callback");
@@ -230,7 +222,6 @@ static int pin_new(u64 p2p_token, u32 va_space, u64 va, u64 length,
 	pin->va = va;
 	pin->length = length;
 	pin->p2p_token = p2p_token;
-	pin->forced_bar1 = flags & SIM_FORCE_BAR1;
 	mutex_lock(&gpu.api_lock);
 	error = pin_pages(pin, p2p_token, va_space, persistent);
 	if (!error)

@@ -147,10 +147,9 @@ enum sim_gpu_knob {
 	 * callback and pins without use separate BAR space; later they share it.
 	 */
 	SIM_GPU_TABLE_MAJOR,
-	SIM_GPU_LIES_OF_CACHING, /* 1: page tables state the wrong kind of caching */
 	SIM_GPU_REUSE_TABLES, /* 1: a new page table is where the last one was that was freed */
 	SIM_GPU_MAPS_NOTHING, /* 1: dma_map_pages returns addresses of the BAR itself */
-	SIM_GPU_SMALL_PAGES, /* n: page tables have pages of 4 KiB, n times 4 KiB apart */
+	SIM_GPU_SMALL_PAGES, /* 1: page tables have pages of 4 KiB */
 	SIM_GPU_KNOBS
 };
 

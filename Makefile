@@ -24,7 +24,7 @@
 #                           ONLY=gets,memory..., ONLY=counts or ONLY=peers;
 #                           UCX=folder measures the UCX that is installed there
 #   make bench-scale        the curves of ONLY=peers with more and larger sizes
-#   make bench-docs         writes the cache's benchmarks into docs/
+#   make bench-docs         writes the cache's benchmarks into docs/internals/
 #   make check-arm64        builds for arm64 and runs what can run there, under QEMU
 #   make analyse            runs the static analysers that are installed
 #   make mutate N=60        plants so many faults, one at a time: do tests notice?
@@ -38,12 +38,12 @@
 #   SAN=address,undefined or SAN=thread builds and tests under sanitizers, in
 #   build/san-...; B=folder builds elsewhere, CC=clang with another compiler;
 #   CROSS=aarch64-linux-gnu- builds for another processor, in build/PREFIX, with the
-#   libraries in SYSROOT (docs/arm64.md); V=1 shows each command.
+#   libraries in SYSROOT (docs/internals/arm64.md); V=1 shows each command.
 #   CHECK_OPTIONAL=1 skips the tests for which the machine lacks the Check
 #   library; NEED_INSTALL=0 names missing packages instead of installing them.
 #
-#   docs/contributing.md says how to change pindown, docs/debugging.md how to look
-#   into a process that runs under it.
+#   docs/internals/contributing.md says how to change pindown,
+#   docs/internals/debugging.md how to look into a process that runs under it.
 
 # Each folder's build.mk adds to the lists below and has the rules for its own programs.
 
@@ -142,7 +142,7 @@ CHECK_CFLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
 all:
-include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs packaging tests/*))
+include $(wildcard $(addsuffix /build.mk,cache hook kmod tools docs/manual packaging tests/*))
 
 ALL += $(B)/libpindown.so
 all: $(ALL)
@@ -174,7 +174,8 @@ guarded = $(filter $(LIB_GUARDED:%=$(B)/obj/%.o),$1)
 unguarded := $(foreach object,$(LIB_OBJ),$(if $(call guarded,$(object)),,$(object)))
 $(unguarded): ALL_CFLAGS += -fno-stack-protector
 # A compiler may be installed without what the linker calls for that: then the ordinary code is
-# linked, which executes a sixth more instructions for a free and the next pin (docs/measured.md).
+# linked, which executes a sixth more instructions for a free and the next pin
+# (docs/internals/measured.md).
 $(B)/lto: Makefile
 	@mkdir -p $(@D)
 	@if [ -n '$(LTO)' ] && echo 'int main(void) { return 0; }' | \
@@ -274,7 +275,7 @@ install: $(ALL) $(MAN)
 	done
 	install -D -m 644 tools/completion/pindown.bash $(DESTDIR)$(BASHDIR)/pindown
 	install -D -m 644 tools/completion/_pindown $(DESTDIR)$(ZSHDIR)/_pindown
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pindown docs/pindown-gdb.py
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/pindown docs/internals/pindown-gdb.py
 	@echo "pindown is installed below $(DESTDIR)$(PREFIX)"
 	@$(if $(DESTDIR),:,$(tell_loader))
 

@@ -12,7 +12,8 @@ static struct miscdevice pdn_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "pindown",
 	.fops = &pdn_fops,
-	.mode = 0666, /* a process can pin only its own GPU memory: see docs/kernel-module.md */
+	/* A process can pin only its own GPU memory: see docs/internals/kernel-module.md. */
+	.mode = 0666,
 };
 
 static int __init pdn_init(void)

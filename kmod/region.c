@@ -21,7 +21,7 @@
  * does nothing, and the callback has returned the page table. The driver recognizes the table by
  * its address, which must not belong to a newer pin of this process by then: owner->puts keeps
  * get_pages out while put_pages is under way. It can't keep out get_pages of other modules
- * (nvidia-peermem, gdrdrv) in the same process: see docs/kernel-module.md.
+ * (nvidia-peermem, gdrdrv) in the same process: see docs/internals/kernel-module.md.
  */
 #include <linux/module.h>
 #include <linux/rcupdate.h>

@@ -16,7 +16,7 @@
 /*
  * Each is looked up by its exported name at its first use. About memory
  * that another thread may be freeing, only calls are made that were seen to be safe then: the table
- * "What pindown asks the driver" in docs/how-it-works.md has a row for each.
+ * "What pindown asks the driver" in docs/internals/how-it-works.md has a row for each.
  */
 #define DRIVER_FUNCTIONS(F)                                                                      \
 	F(cuPointerGetAttribute, (void *, CUpointer_attribute, CUdeviceptr))                     \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Which region makes room for another (§2.1 and §2.5 of the guide): S3-FIFO (Yang et al., "FIFO
- * queues are all you need for cache eviction", SOSP 2023), by bytes. docs/measured.md says how it
- * was chosen.
+ * queues are all you need for cache eviction", SOSP 2023), by bytes. docs/internals/measured.md
+ * says how it was chosen.
  *
  * A hit must not touch a list that others share: it counts up to three in the region, and then not
  * even that. Newcomers go through a queue of their own, which has a tenth of the pinned bytes; a

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The trace file (.pdt), version 1.2: docs/trace-format.md in C. Shared by the writer and the
- * readers (tools/). Everything is little-endian and aligned to 8 bytes; a part that is not written
- * yet is zero.
+ * The trace file (.pdt), version 1.2: docs/internals/trace-format.md in C. Shared by the writer and
+ * the readers (tools/). Everything is little-endian and aligned to 8 bytes; a part that is not
+ * written yet is zero.
  *
  * A file consists of units of 64 KiB. Unit 0 is the header and the information about the process.
  * Threads claim all others, one or several at a time, as chunks. A chunk of events belongs to one

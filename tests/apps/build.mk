@@ -228,8 +228,8 @@ CHECK_SIM += $(addprefix tests/apps/,check-roads check-lookups check-loader chec
 	check-company check-ownlibc check-checkpointed check-regions check-registered \
 	check-capable check-tries check-tsan check-variables)
 
-# The program of make demo and docs/investigation.md, on the software card. The document shows its
-# lines, and all callers must be on the stack.
+# The program of make demo and docs/manual/investigation.md, on the software card. The document
+# shows its lines, and all callers must be on the stack.
 ifeq ($(call has_header,infiniband/verbs.h),yes)
 $(apps_obj)/demo.c.o: ALL_CFLAGS += -g -fno-optimize-sibling-calls
 $(B)/demo/demo: $(apps_obj)/demo.c.o $(apps_cuda) $(B)/softnic/libibverbs.so.1

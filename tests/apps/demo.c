@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
- * The program of make demo and of docs/investigation.md: ordinary CUDA and verbs. It sends a buffer
- * of GPU memory ("hello") over a network card to itself, frees the buffer, allocates another one,
- * and sends that ("goodbye"). It prints one fact a line, as "what: value".
+ * The program of make demo and of docs/manual/investigation.md: ordinary CUDA and verbs. It sends a
+ * buffer of GPU memory ("hello") over a network card to itself, frees the buffer, allocates another
+ * one, and sends that ("goodbye"). It prints one fact a line, as "what: value".
  *
  * Registering memory for a card is slow. So its transport keeps each registration and finds it
  * again by address, as transport libraries do. Nobody tells the transport of a free: that is the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# pindown for arm64, built on another machine and run by an emulator there: docs/arm64.md.
+# pindown for arm64, built on another machine and run by an emulator there: docs/internals/arm64.md.
 
 check-arm64:
 	@tests/arm64/run $(T)

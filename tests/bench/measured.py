@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What the scripts share that measure the caches: the peers' environments, what a table says of the
-machine and its load, and the page docs/measured.md."""
+machine and its load, and the page docs/internals/measured.md."""
 import datetime
 import os
 import pathlib
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs"
+DOCS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs/internals"
 BUILD = pathlib.Path(os.environ.get("BUILD", "build")).resolve()
 QUIET = 0.5  # more other work than this, and the table says so
 
@@ -96,6 +96,7 @@ def fill(script, text):
     begin, end = (f"<!-- tests/bench/{script}: {where} here -->" for where in ("from", "to"))
     old = page.read_text(encoding="utf-8")
     if begin not in old or end not in old:
-        sys.exit(f"tests/bench/{script}: docs/measured.md has no lines '{begin}' and '{end}'")
+        sys.exit(f"tests/bench/{script}: docs/internals/measured.md has no lines '{begin}' and "
+                 f"'{end}'")
     head, rest = old.split(begin)
     page.write_text(f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")

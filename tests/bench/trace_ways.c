@@ -2,7 +2,8 @@
 /*
  * trace_ways FOLDER: the cost of an event for several ways to write it into a file in that folder:
  * the mean over a run, so that it includes the allocation of space. The ways take turns; the result
- * of each is the median of the rounds. docs/trace-format.md says why the trace uses its way.
+ * of each is the median of the rounds. docs/internals/trace-format.md says why the trace uses its
+ * way.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -19,7 +19,7 @@ test:
 # The program has the environment that tests/run would give it. CK_FORK=no: by default Check runs
 # each test in a child of its own, which has no breakpoints.
 GDB ?= gdb
-GDB_COMMANDS := docs/pindown-gdb.py
+GDB_COMMANDS := docs/internals/pindown-gdb.py
 gdb:
 	@tests/develop/choose --say --program $(develop_names) $(develop_all) >/dev/null
 	@$(MAKE) --no-print-directory $(ALL) $(develop_built)

@@ -14,11 +14,11 @@ $(middleware_bin)/exporting: $(middleware_obj)/exporting.c.o $(middleware_bin)/l
 
 # The example of the documents, with the public header and a stand-in for cuda.h.
 middleware_built += $(middleware_bin)/attach
-$(middleware_bin)/attach: docs/attach.c tests/middleware/cuda.h tests/middleware/middle.h \
+$(middleware_bin)/attach: docs/examples/attach.c tests/middleware/cuda.h tests/middleware/middle.h \
 		cache/pindown.h $(B)/libpindown.so $(B)/sim/libcuda.so.1
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -Wextra,$(ALL_CFLAGS)) -Itests/middleware -Icache $(INCLUDE) \
-		docs/attach.c -o $@ $(ALL_LDFLAGS) -L$(B) -lpindown $(B)/sim/libcuda.so.1
+		docs/examples/attach.c -o $@ $(ALL_LDFLAGS) -L$(B) -lpindown $(B)/sim/libcuda.so.1
 
 # How other caches would sit on the API; pindown is looked up at run time.
 middleware_examples := ucx_rcache libfabric_mr nixl_backend

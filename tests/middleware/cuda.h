@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The part of a toolkit's header that docs/attach.c uses. */
+/* The part of a toolkit's header that docs/examples/attach.c uses. */
 #include "middle.h"
 
 #define cuMemAlloc cuMemAlloc_v2

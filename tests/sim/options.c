@@ -77,7 +77,10 @@ static void read_number(const char *name, uint64_t low, uint64_t high, uint64_t 
 
 /* ---- platforms ------------------------------------------------------------------------------ */
 
-/* As docs/platforms.md says, with the sources. What is in no source is the least that may be. */
+/*
+ * As docs/manual/platforms.md says, with the sources. What is in no source is the least that may
+ * be.
+ */
 static void be_grace_hopper(void)
 {
 	sim_options.coherent = true; /* BAR1 is disabled: there is no PCIe mapping */

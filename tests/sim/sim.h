@@ -8,8 +8,8 @@
  *
  * Environment, read when the library is loaded; a bad value is reported in one line and ignored:
  *
- *   SIM_PLATFORM=NAME      what docs/platforms.md says of it; each variable below counts for more.
- *                          grace-hopper: coherent, without the PCIe mapping; grace-blackwell:
+ *   SIM_PLATFORM=NAME      what docs/manual/platforms.md says of it; each variable below counts for
+ *                          more. grace-hopper: coherent, without the PCIe mapping; grace-blackwell:
  *                          coherent, with it; mig: one device; vgpu: devices
  *                          say that they have no dma-bufs and no GPUDirect RDMA; cc: they say that
  *                          they have dma-bufs, and refuse each export

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* pindown report --json: docs/report-json.md describes the document. */
+/* pindown report --json: docs/manual/report-json.md describes the document. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The life of the trace, as the library calls it. The file's format is in format.h and
- * docs/trace-format.md; the readers are in tools/.
+ * docs/internals/trace-format.md; the readers are in tools/.
  *
  * Any thread may call any of these functions at any time. None takes a lock, allocates with malloc,
  * changes errno, or makes a watched call.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Peers: what other registration caches test, and no other file here has. The names are those of
- * their tests; docs/invariants.md lists which test here stands for which of theirs.
+ * their tests; docs/internals/invariants.md lists which test here stands for which of theirs.
  */
 #define _GNU_SOURCE
 #include "tests/unit/support/cache_test.h"

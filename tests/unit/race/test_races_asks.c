@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The driver is not asked about memory while another thread frees it: libcuda may crash then (see
- * "What pindown asks the driver" in docs/how-it-works.md). A free waits for answers, and a question
- * for a free that is under way.
+ * "What pindown asks the driver" in docs/internals/how-it-works.md). A free waits for answers, and
+ * a question for a free that is under way.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Writes traces record by record, from docs/trace-format.md and without the writer. */
+/* Writes traces record by record, from docs/internals/trace-format.md and without the writer. */
 #include "tests/unit/support/made_trace.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Traces made by hand from docs/trace-format.md, without the writer: the same bytes each time, and
- * contents that today's writer does not write. A tick is half a nanosecond.
+ * Traces made by hand from docs/internals/trace-format.md, without the writer: the same bytes each
+ * time, and contents that today's writer does not write. A tick is half a nanosecond.
  */
 #ifndef MADE_TRACE_H
 #define MADE_TRACE_H

@@ -3,11 +3,11 @@
 # table in cache/base/environment/config.def.
 
 man_made := $(B)/docs/pindown.7 $(B)/docs/pindown-run.1
-MAN += $(wildcard docs/*.[137]) $(man_made)
+MAN += $(wildcard docs/manual/*.[137]) $(man_made)
 CHECK_WITH += $(man_made)
 
 # It runs on the machine that builds.
-man_sources := docs/environment.c cache/base/thread/pthread.S \
+man_sources := docs/manual/environment.c cache/base/thread/pthread.S \
 	$(patsubst %,cache/base/%.c,environment/config environment/options environment/log \
 		environment/event process/system)
 ifeq ($(CROSS),)
@@ -20,12 +20,12 @@ $(B)/docs/environment: $(man_sources) cache/base/environment/config.def
 	gcc -std=gnu11 $(INCLUDE) $(man_sources) -o $@
 endif
 
-$(B)/docs/pindown.7: docs/pindown.7.in $(B)/docs/environment
+$(B)/docs/pindown.7: docs/manual/pindown.7.in $(B)/docs/environment
 	$(B)/docs/environment > $@.list
 	sed -e '/^@ENVIRONMENT@$$/{r $@.list' -e 'd}' $< > $@
 	@rm $@.list
 
-$(B)/docs/pindown-run.1: docs/pindown-run.1.in $(B)/docs/environment
+$(B)/docs/pindown-run.1: docs/manual/pindown-run.1.in $(B)/docs/environment
 	$(B)/docs/environment options > $@.list
 	sed -e '/^@OPTIONS@$$/{r $@.list' -e 'd}' $< > $@
 	@rm $@.list

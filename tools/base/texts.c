@@ -96,7 +96,8 @@ static unsigned control_length(const char *text, size_t left)
 {
 	const unsigned char *at = (const unsigned char *)text;
 
-	if (left >= 2 && ((at[0] == 0xc2 && (at[1] & 0xe0) == 0x80) || (at[0] == 0xd8 && at[1] == 0x9c)))
+	if (left >= 2 &&
+	    ((at[0] == 0xc2 && (at[1] & 0xe0) == 0x80) || (at[0] == 0xd8 && at[1] == 0x9c)))
 		return 2;
 	if (left < 3 || at[0] != 0xe2)
 		return 0;

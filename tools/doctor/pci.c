@@ -24,7 +24,7 @@ uint64_t bar1_size(const struct doctor *doctor, const struct pci_device *gpu)
 {
 	const struct nvml_gpu *known = in_nvml(doctor, gpu);
 
-	return known && known->has_bar1 ? known->bar1_total : gpu->bars[1];
+	return known && known->has_bar1 ? known->bar1_total : gpu->bar1;
 }
 
 static void about_bar(struct doctor *doctor, const struct pci_device *gpu)

@@ -59,16 +59,26 @@ static void find_path(struct pci_device *device)
 	release(real);
 }
 
-/* One line for each BAR: first and last address, flags. */
-static void read_bars(struct pci_device *device)
+/*
+ * NVIDIA counts memory regions, not PCI's numbers: BAR1 is region 1 behind registers of 32 bits, as
+ * in A100, and region 2 behind those of 64 bits, as in H100. Where the firmware had no space for
+ * it, the small region that should be the third is the second.
+ *
+ * Linux has one line for each region: first and last address, flags.
+ */
+static void read_bar1(struct pci_device *device)
 {
+	enum { REGIONS = 6, MEMORY = 0x200, UNSET = 0x20000000, THIRD = 32 << 20 };
 	char *text = tree_read(DEVICES "/%s/resource", device->address), *line, *rest = text;
+	unsigned long long first, last, flags;
+	unsigned number = 0;
 
-	for (unsigned i = 0; i < 6 && rest && (line = strsep(&rest, "\n")); i++) {
-		unsigned long long first, last;
-
-		if (sscanf(line, "%llx %llx", &first, &last) == 2 && last > first)
-			device->bars[i] = last - first + 1;
+	for (unsigned i = 0; i < REGIONS && rest && (line = strsep(&rest, "\n")); i++) {
+		if (sscanf(line, "%llx %llx %llx", &first, &last, &flags) != 3 ||
+		    !(flags & MEMORY) || last <= first || number++ != 1)
+			continue;
+		if (first && !(flags & UNSET) && last - first >= THIRD)
+			device->bar1 = last - first + 1;
 	}
 	release(text);
 }
@@ -94,7 +104,7 @@ static struct pci_device *look_at(const char *address)
 	if (!device->iommu && tree_has(DEVICES "/%s/iommu_group", address))
 		device->iommu = text_of("unknown");
 	find_path(device);
-	read_bars(device);
+	read_bar1(device);
 	return device;
 }
 

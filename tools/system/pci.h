@@ -16,7 +16,7 @@ struct pci_device {
 	int64_t node;	   /* NUMA node, or -1 */
 	struct texts path; /* from the host bridge (pci0000:00) down to the device itself */
 	char *iommu;	   /* its IOMMU group's type: identity, DMA, DMA-FQ; NULL: none */
-	uint64_t bars[6];  /* sizes */
+	uint64_t bar1;	   /* bytes of the window to a GPU's memory; 0: it has no addresses */
 };
 
 struct pci {

@@ -62,6 +62,13 @@ void examine_modules(struct doctor *doctor);
 void examine_pci(struct doctor *doctor);
 void examine_process(struct doctor *doctor);
 
+/*
+ * CUDA finds no GPU, by the result of that call into that library; 0: it counts none. `version`:
+ * "13.0, but ", or "" (cuda_errors.c).
+ */
+void about_cuda_error(struct doctor *doctor, const char *version, const char *call,
+		      const char *library, int error);
+
 /* Is there an NVIDIA GPU, as far as PCI or CUDA shows it? After examine_driver() (verdict.c). */
 bool has_gpu(const struct doctor *doctor);
 

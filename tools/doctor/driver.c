@@ -232,9 +232,43 @@ static int about_exports(struct doctor *doctor, const struct cuda *cuda, int dev
 	return claiming - refusing;
 }
 
+/* The file that a function is in, all links resolved; for release(). */
+static char *file_of(int (*function)(unsigned))
+{
+	Dl_info info = {0};
+	char *real, *file;
+
+	if (!dladdr(*(void **)&function, &info) || !info.dli_fname)
+		return text_of("libcuda.so.1");
+	real = realpath(info.dli_fname, NULL);
+	file = text_of("%s", real ? real : info.dli_fname);
+	free(real);
+	return file;
+}
+
+/* False, after a line, if there is no GPU for CUDA. */
+static bool start_cuda(struct doctor *doctor, const struct cuda *cuda, int *version, int *devices)
+{
+	int no_version = cuda->version(version), error = cuda->init(0);
+	bool counts = !error;
+	char *known, *file;
+
+	if (counts)
+		error = cuda->count(devices);
+	if (!error && *devices)
+		return true;
+	known = no_version ? text_of("%s", "")
+			   : text_of("%d.%d, but ", *version / 1000, *version % 1000 / 10);
+	file = file_of(cuda->init);
+	about_cuda_error(doctor, known, counts ? "cuDeviceGetCount" : "cuInit", file, error);
+	release(known);
+	release(file);
+	return false;
+}
+
 static void ask_cuda(struct doctor *doctor)
 {
-	int version = 0, devices = 0, error;
+	int version = 0, devices = 0;
 	struct cuda cuda;
 
 	doctor->cuda.state = CUDA_MISSING;
@@ -247,18 +281,8 @@ static void ask_cuda(struct doctor *doctor)
 		return;
 	}
 	doctor->cuda.state = CUDA_NO_GPU;
-	cuda.version(&version);
-	error = cuda.init(0);
-	if (!error)
-		error = cuda.count(&devices);
-	if (error || !devices) {
-		found(doctor, doctor->has_driver ? PROBLEM : NOTE, "CUDA",
-		      doctor->has_driver ? "check that /dev/nvidia* exist and that nvidia-smi works"
-					 : NULL,
-		      "%d.%d, but it finds no GPU (error %d)", version / 1000, version % 1000 / 10,
-		      error);
+	if (!start_cuda(doctor, &cuda, &version, &devices))
 		return;
-	}
 	doctor->is_simulated = is_simulated(&cuda);
 	doctor->cuda.state = CUDA_THERE;
 	doctor->cuda.gpus = devices;

@@ -47,10 +47,13 @@ struct doctor {
 	const struct trials *trials; /* of --try, or NULL */
 	bool exports_for_gpl;  /* exports its peer-to-peer calls GPL-only, as pindown.ko needs */
 	bool has_rdma;	       /* there is an RDMA device */
+	const char *no_card;   /* why none of them will do, or NULL */
 	struct version driver; /* zeroes when unknown */
 	struct version kernel;
 	bool old_kernel; /* can't register a dma-buf */
 };
+
+bool version_before(const struct version *version, unsigned major, unsigned minor, unsigned patch);
 
 /* Adds a line to the result. */
 void found(struct doctor *doctor, enum grade grade, const char *topic, const char *advice,
@@ -59,6 +62,7 @@ void found(struct doctor *doctor, enum grade grade, const char *topic, const cha
 /* Each checks a part of the machine. The driver is first: the others use its results. */
 void examine_driver(struct doctor *doctor);
 void examine_modules(struct doctor *doctor);
+void examine_cards(struct doctor *doctor); /* knows already whether nvidia-peermem is loaded */
 void examine_pci(struct doctor *doctor);
 void examine_process(struct doctor *doctor);
 

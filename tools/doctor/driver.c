@@ -18,8 +18,7 @@ static bool version_parse(const char *text, struct version *version)
 			      &version->part[2]) >= 2;
 }
 
-static bool version_before(const struct version *version, unsigned major, unsigned minor,
-			   unsigned patch)
+bool version_before(const struct version *version, unsigned major, unsigned minor, unsigned patch)
 {
 	const unsigned other[3] = {major, minor, patch};
 

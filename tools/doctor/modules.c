@@ -181,7 +181,7 @@ static void about_device_files(struct doctor *doctor)
 		      "in a container, add --device=/dev/infiniband; else load ib_uverbs",
 		      "/dev/infiniband has %u of %u", there, all);
 	else if (all)
-		found(doctor, GOOD, "RDMA devices", NULL, "%u", all);
+		found(doctor, GOOD, "RDMA devices", NULL, "%u in /dev/infiniband", all);
 	else
 		found(doctor, NOTE, "RDMA devices", NULL, "none");
 	if (doctor->has_driver && !tree_has("dev/nvidiactl"))
@@ -196,5 +196,6 @@ void examine_modules(struct doctor *doctor)
 	doctor->has_rdma = has_rdma();
 	about_pindown(doctor);
 	about_peermem(doctor);
+	examine_cards(doctor);
 	about_device_files(doctor);
 }

@@ -33,6 +33,8 @@ static const char *why_no_card(const struct doctor *doctor)
 {
 	if (!doctor->has_rdma)
 		return "no RDMA device";
+	if (doctor->no_card)
+		return doctor->no_card;
 	return doctor->lacks_verbs ? "no RDMA device in /dev/infiniband" : NULL;
 }
 

@@ -23,12 +23,20 @@ static enum pci_kind kind_of(int64_t vendor, int64_t class)
 	return class >> 8 == NVME ? PCI_NVME : PCI_OTHER;
 }
 
+bool pci_is_software(const char *rdma_device)
+{
+	return strncmp(rdma_device, "rxe", 3) == 0 || strncmp(rdma_device, "siw", 3) == 0;
+}
+
 /* The first name in a folder of the device, such as net/eth0. */
 static char *name_in(const char *address, const char *folder)
 {
 	struct texts names = tree_list(DEVICES "/%s/%s", address, folder);
-	char *name = names.count ? text_of("%s", names.list[0]) : NULL;
+	char *name = NULL;
 
+	for (unsigned i = 0; i < names.count && !name; i++)
+		if (!pci_is_software(names.list[i]))
+			name = text_of("%s", names.list[i]);
 	texts_free(&names);
 	return name;
 }
@@ -103,6 +111,7 @@ static struct pci_device *look_at(const char *address)
 	device->iommu = tree_read(DEVICES "/%s/iommu_group/type", address);
 	if (!device->iommu && tree_has(DEVICES "/%s/iommu_group", address))
 		device->iommu = text_of("unknown");
+	device->driver = tree_link(DEVICES "/%s/driver", address);
 	find_path(device);
 	read_bar1(device);
 	return device;
@@ -132,6 +141,7 @@ void pci_free(struct pci *pci)
 		texts_free(&pci->list[i]->path);
 		release(pci->list[i]->address);
 		release(pci->list[i]->name);
+		release(pci->list[i]->driver);
 		release(pci->list[i]->iommu);
 		release(pci->list[i]);
 	}

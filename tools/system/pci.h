@@ -11,6 +11,7 @@ struct pci_device {
 	char *address; /* 0000:07:00.0 */
 	char *name;    /* GPU 0, mlx5_0, eth0, nvme0 */
 	enum pci_kind kind;
+	char *driver; /* NULL: Linux says none */
 	bool is_rdma; /* a NIC with an RDMA device */
 	uint16_t vendor, device;
 	int64_t node;	   /* NUMA node, or -1 */
@@ -29,6 +30,9 @@ struct pci {
 struct pci pci_scan(void);
 void pci_free(struct pci *pci);
 unsigned pci_count(const struct pci *pci, enum pci_kind kind);
+
+/* Soft-RoCE and Soft-iWARP, as far as the name shows: older kernels show them as part of a NIC. */
+bool pci_is_software(const char *rdma_device);
 
 /* The three classes of the GPUDirect RDMA guide (§2.4), best first. */
 enum pci_class { PCI_SWITCHES, PCI_BRIDGE, PCI_SOCKETS, PCI_UNKNOWN };

@@ -12,8 +12,8 @@
 /*
  * Drivers of PCI devices whose RDMA part imports dma-bufs, how names of its functions begin, and
  * the first release of Linux where it does. Releases of distributions and drivers from elsewhere
- * may do so earlier: then the kernel's symbols show it. For mlx5 it is the release that has dma-bufs
- * for RDMA at all, of which another line speaks.
+ * may do so earlier: then the kernel's symbols show it. mlx5 does so since Linux has dma-bufs for
+ * RDMA at all, of which another line speaks.
  */
 static const struct importer {
 	const char *driver, *verbs;
@@ -44,23 +44,37 @@ static bool has_symbol(const char *verbs)
 	return has;
 }
 
-/*
- * The driver of a card, for release(); NULL: Linux says none. A subfunction is below its card, with
- * a driver of its own: mlx5_core.sf.
- */
-static char *driver_of(const struct doctor *doctor, const char *card)
+/* NULL: it is none of a PCI device's own, as that of a subfunction. */
+static const struct pci_device *pci_device_of(const struct doctor *doctor, const char *card)
 {
 	const struct pci *pci = &doctor->pci;
-	char *driver;
 
 	for (unsigned i = 0; i < pci->count; i++)
-		if (pci->list[i]->is_rdma && pci->list[i]->driver &&
-		    strcmp(pci->list[i]->name, card) == 0)
-			return text_of("%s", pci->list[i]->driver);
-	driver = tree_link(CLASS "/%s/../../driver", card);
+		if (pci->list[i]->is_rdma && strcmp(pci->list[i]->name, card) == 0)
+			return pci->list[i];
+	return NULL;
+}
+
+/* The driver of a card, for release(); NULL: Linux says none. mlx5_core.sf is of a subfunction. */
+static char *driver_of(const struct doctor *doctor, const char *card)
+{
+	const struct pci_device *device = pci_device_of(doctor, card);
+	char *driver = device && device->driver ? text_of("%s", device->driver)
+						: tree_link(CLASS "/%s/../../driver", card);
+
 	if (driver)
 		driver[strcspn(driver, ".")] = '\0';
 	return driver;
+}
+
+static bool is_down(const struct doctor *doctor, const char *card)
+{
+	const struct pci_device *device = pci_device_of(doctor, card);
+	char *folder = text_of(CLASS "/%s", card);
+	bool is = device ? !device->is_active : pci_is_down(folder);
+
+	release(folder);
+	return is;
 }
 
 static bool is_software(const char *card)
@@ -72,7 +86,7 @@ static bool is_software(const char *card)
 	return is;
 }
 
-/* Why the driver of a card can't register GPU memory, for release(); NULL: it can, if it is known. */
+/* Why a card's driver can't register GPU memory, for release(); NULL: it can. */
 static char *why_not(const struct doctor *doctor, const char *driver)
 {
 	const struct importer *importer = importer_of(driver);
@@ -115,8 +129,8 @@ void examine_cards(struct doctor *doctor)
 {
 	struct texts cards = tree_list(CLASS);
 	struct group *groups = allocate((cards.count + 1) * sizeof(*groups));
-	char *software = NULL;
-	unsigned able = 0;
+	char *software = NULL, *down = NULL;
+	unsigned active = 0;
 
 	for (unsigned i = 0; i < cards.count; i++) {
 		char *driver = driver_of(doctor, cards.list[i]), *why;
@@ -125,23 +139,31 @@ void examine_cards(struct doctor *doctor)
 			software = text_listed(software, cards.list[i]);
 		else if (driver && (why = why_not(doctor, driver)))
 			add(groups, why, cards.list[i]);
+		else if (is_down(doctor, cards.list[i]))
+			down = text_listed(down, cards.list[i]);
 		else
-			able++;
+			active++;
 		release(driver);
 	}
-	if (cards.count && !able)
-		doctor->no_card = "no RDMA device that can register GPU memory";
+	if (cards.count && !active)
+		doctor->no_card = down ? "no RDMA device with an active port"
+				       : "no RDMA device that can register GPU memory";
+	if (down)
+		found(doctor, active ? NOTE : PROBLEM, "RDMA devices",
+		      "connect a cable, set the link up, or start a subnet manager (InfiniBand)",
+		      "%s: no port is active", down);
 	if (software)
-		found(doctor, able ? NOTE : PROBLEM, "RDMA devices", OTHER_CARD,
+		found(doctor, active ? NOTE : PROBLEM, "RDMA devices", OTHER_CARD,
 		      "%s: software can't reach GPU memory", software);
 	for (struct group *group = groups; group->why; group++) {
-		found(doctor, able ? NOTE : PROBLEM, "RDMA devices",
+		found(doctor, active ? NOTE : PROBLEM, "RDMA devices",
 		      "modprobe nvidia-peermem, or " OTHER_CARD, "%s: %s", group->cards,
 		      group->why);
 		release(group->why);
 		release(group->cards);
 	}
 	release(software);
+	release(down);
 	release(groups);
 	texts_free(&cards);
 }

@@ -92,9 +92,27 @@ static void no_driver(struct doctor *doctor)
 		      "install NVIDIA's driver with the open kernel modules, and load it: modprobe "
 		      "nvidia",
 		      "there is a GPU, but no driver is loaded");
+	else if (doctor->pci.taken.count)
+		found(doctor, NOTE, "NVIDIA driver", NULL, "none is loaded");
 	else
 		found(doctor, NOTE, "NVIDIA driver", NULL,
 		      "none is loaded, and there is no NVIDIA GPU");
+}
+
+/* Other drivers' GPUs: a virtual machine's (vfio-pci), or nouveau's. */
+static void about_taken(struct doctor *doctor)
+{
+	char *all = NULL;
+
+	for (unsigned i = 0; i < doctor->pci.taken.count; i++)
+		all = text_listed(all, doctor->pci.taken.list[i]);
+	if (all)
+		found(doctor, NOTE, "other GPUs",
+		      "to use them here, give them to the driver nvidia: driverctl set-override, "
+		      "or "
+		      "blacklist nouveau",
+		      "another driver has them: %s", all);
+	release(all);
 }
 
 /* ---- CUDA ----------------------------------------------------------------------------------- */
@@ -351,6 +369,7 @@ void examine_driver(struct doctor *doctor)
 		no_driver(doctor);
 	}
 	release(text);
+	about_taken(doctor);
 	if (tree_is_live())
 		ask_cuda(doctor);
 	else

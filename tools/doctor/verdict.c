@@ -13,11 +13,14 @@ bool has_gpu(const struct doctor *doctor)
 static const char *why_no_gpu(const struct doctor *doctor)
 {
 	const struct cuda_facts *cuda = &doctor->cuda;
+	bool taken = doctor->pci.taken.count != 0;
 
 	if (doctor->is_simulated)
 		return "the CUDA driver is the simulated one";
 	if (!doctor->has_driver && cuda->state != CUDA_THERE)
-		return has_gpu(doctor) ? "no NVIDIA driver" : "no NVIDIA GPU";
+		return has_gpu(doctor) || taken ? "no NVIDIA driver" : "no NVIDIA GPU";
+	if (cuda->state == CUDA_UNASKED && doctor->pci.seen && !has_gpu(doctor))
+		return taken ? "no GPU of the NVIDIA driver" : "no NVIDIA GPU";
 	if (cuda->state == CUDA_MISSING)
 		return "no libcuda.so.1";
 	if (cuda->state == CUDA_NO_GPU)

@@ -28,6 +28,25 @@ bool pci_is_software(const char *rdma_device)
 	return strncmp(rdma_device, "rxe", 3) == 0 || strncmp(rdma_device, "siw", 3) == 0;
 }
 
+bool pci_is_down(const char *rdma_device)
+{
+	struct texts ports = tree_list("%s/ports", rdma_device);
+	unsigned down = 0, active = 0;
+
+	for (unsigned i = 0; i < ports.count; i++) {
+		char *state = tree_read("%s/ports/%s/state", rdma_device, ports.list[i]);
+
+		/* "1: DOWN", "2: INIT", "3: ARMED", "4: ACTIVE", "5: ACTIVE_DEFER" */
+		if (state && *state >= '4')
+			active++;
+		else if (state)
+			down++;
+		release(state);
+	}
+	texts_free(&ports);
+	return down && !active;
+}
+
 /* The first name in a folder of the device, such as net/eth0. */
 static char *name_in(const char *address, const char *folder)
 {
@@ -50,8 +69,15 @@ static void name_device(struct pci_device *device, unsigned gpus)
 	} else {
 		device->name = name_in(device->address, "infiniband");
 		device->is_rdma = device->name != NULL;
-		if (!device->name)
+		if (device->name) {
+			char *folder =
+				text_of(DEVICES "/%s/infiniband/%s", device->address, device->name);
+
+			device->is_active = !pci_is_down(folder);
+			release(folder);
+		} else {
 			device->name = name_in(device->address, "net");
+		}
 	}
 	if (!device->name)
 		device->name = text_of("%s", device->kind == PCI_NVME ? "nvme" : "network");
@@ -117,6 +143,29 @@ static struct pci_device *look_at(const char *address)
 	return device;
 }
 
+static void forget(struct pci_device *device)
+{
+	texts_free(&device->path);
+	release(device->address);
+	release(device->name);
+	release(device->driver);
+	release(device->iommu);
+	release(device);
+}
+
+/* Such as a GPU that a virtual machine has, through vfio-pci. */
+static bool is_taken(struct pci *pci, const struct pci_device *device)
+{
+	char *text;
+
+	if (device->kind != PCI_GPU || !device->driver || strcmp(device->driver, "nvidia") == 0)
+		return false;
+	text = text_of("%s (%s)", device->address, device->driver);
+	texts_add_once(&pci->taken, text);
+	release(text);
+	return true;
+}
+
 struct pci pci_scan(void)
 {
 	struct texts names = tree_list(DEVICES);
@@ -127,6 +176,10 @@ struct pci pci_scan(void)
 
 		if (!device)
 			continue;
+		if (is_taken(&pci, device)) {
+			forget(device);
+			continue;
+		}
 		name_device(device, pci_count(&pci, PCI_GPU));
 		pci.list = grow(pci.list, &pci.capacity, pci.count, sizeof(*pci.list));
 		pci.list[pci.count++] = device;
@@ -137,14 +190,9 @@ struct pci pci_scan(void)
 
 void pci_free(struct pci *pci)
 {
-	for (unsigned i = 0; i < pci->count; i++) {
-		texts_free(&pci->list[i]->path);
-		release(pci->list[i]->address);
-		release(pci->list[i]->name);
-		release(pci->list[i]->driver);
-		release(pci->list[i]->iommu);
-		release(pci->list[i]);
-	}
+	for (unsigned i = 0; i < pci->count; i++)
+		forget(pci->list[i]);
+	texts_free(&pci->taken);
 	release(pci->list);
 }
 

@@ -60,6 +60,7 @@ static char *name_in(const char *address, const char *folder)
 	return name;
 }
 
+/* A card that gets no name has no driver here, or is a virtual machine's. */
 static void name_device(struct pci_device *device, unsigned gpus)
 {
 	if (device->kind == PCI_GPU) {
@@ -79,8 +80,6 @@ static void name_device(struct pci_device *device, unsigned gpus)
 			device->name = name_in(device->address, "net");
 		}
 	}
-	if (!device->name)
-		device->name = text_of("%s", device->kind == PCI_NVME ? "nvme" : "network");
 }
 
 static void find_path(struct pci_device *device)
@@ -117,6 +116,7 @@ static void read_bar1(struct pci_device *device)
 	release(text);
 }
 
+/* A GPU's virtual function is for a virtual machine, where it looks like any other GPU. */
 static struct pci_device *look_at(const char *address)
 {
 	int64_t vendor, class, device_number = 0;
@@ -124,7 +124,8 @@ static struct pci_device *look_at(const char *address)
 
 	if (!tree_number(&vendor, DEVICES "/%s/vendor", address) ||
 	    !tree_number(&class, DEVICES "/%s/class", address) ||
-	    kind_of(vendor, class) == PCI_OTHER)
+	    kind_of(vendor, class) == PCI_OTHER ||
+	    (kind_of(vendor, class) == PCI_GPU && tree_has(DEVICES "/%s/physfn", address)))
 		return NULL;
 	tree_number(&device_number, DEVICES "/%s/device", address);
 	device = allocate(sizeof(*device));
@@ -176,11 +177,12 @@ struct pci pci_scan(void)
 
 		if (!device)
 			continue;
-		if (is_taken(&pci, device)) {
+		if (!is_taken(&pci, device))
+			name_device(device, pci_count(&pci, PCI_GPU));
+		if (!device->name) {
 			forget(device);
 			continue;
 		}
-		name_device(device, pci_count(&pci, PCI_GPU));
 		pci.list = grow(pci.list, &pci.capacity, pci.count, sizeof(*pci.list));
 		pci.list[pci.count++] = device;
 	}

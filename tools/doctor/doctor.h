@@ -38,6 +38,7 @@ struct doctor {
 	unsigned grades[3];
 	struct pci pci;
 	struct nvml nvml; /* count is 0 without NVML */
+	bool is_wsl;	  /* Windows has the driver and the GPUs */
 	bool has_driver, is_open;
 	bool is_simulated;   /* libcuda is the simulated driver of pindown's tests */
 	bool exports_dmabuf; /* at least one GPU's memory can become a dma-buf */

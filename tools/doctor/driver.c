@@ -87,7 +87,11 @@ static void about_driver(struct doctor *doctor, const char *text)
 
 static void no_driver(struct doctor *doctor)
 {
-	if (pci_count(&doctor->pci, PCI_GPU))
+	if (doctor->is_wsl)
+		found(doctor, PROBLEM, "NVIDIA driver",
+		      "use Linux itself, or a virtual machine that is given the GPU",
+		      "Windows has it: this is WSL, which has no GPUDirect RDMA");
+	else if (pci_count(&doctor->pci, PCI_GPU))
 		found(doctor, PROBLEM, "NVIDIA driver",
 		      "install NVIDIA's driver with the open kernel modules, and load it: modprobe "
 		      "nvidia",
@@ -309,6 +313,8 @@ static void ask_cuda(struct doctor *doctor)
 	      "these GPUs are software, for tests: LD_LIBRARY_PATH leads to their driver",
 	      "%d.%d, %d %sGPU%s", version / 1000, version % 1000 / 10, devices,
 	      doctor->is_simulated ? "simulated " : "", devices == 1 ? "" : "s");
+	if (doctor->is_wsl)
+		return;
 	about_support(doctor, "GPUDirect RDMA", doctor->cuda.with_rdma, devices,
 		      "only data center and professional GPUs have it");
 	doctor->exports_dmabuf = about_exports(doctor, &cuda, devices) && !doctor->old_kernel;
@@ -333,6 +339,7 @@ static void about_kernel(struct doctor *doctor)
 {
 	char *name = tree_read("proc/sys/kernel/osrelease");
 
+	doctor->is_wsl = tree_has("dev/dxg") || (name && strcasestr(name, "microsoft-standard"));
 	if (version_parse(name, &doctor->kernel)) {
 		doctor->old_kernel = version_before(&doctor->kernel, 5, 12, 0);
 		if (doctor->old_kernel)

@@ -77,7 +77,9 @@ static void not_loaded(struct doctor *doctor)
 {
 	const struct version *driver = &doctor->driver;
 
-	if (!doctor->has_driver && !has_gpu(doctor))
+	if (doctor->is_wsl)
+		found(doctor, NOTE, "pindown.ko", NULL, "not loaded, and of no use in WSL");
+	else if (!doctor->has_driver && !has_gpu(doctor))
 		found(doctor, NOTE, "pindown.ko", NULL,
 		      "not loaded, and there is no NVIDIA GPU that needs it");
 	else if (!doctor->has_driver && doctor->cuda.state != CUDA_THERE)

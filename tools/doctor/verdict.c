@@ -15,6 +15,8 @@ static const char *why_no_gpu(const struct doctor *doctor)
 	const struct cuda_facts *cuda = &doctor->cuda;
 	bool taken = doctor->pci.taken.count != 0;
 
+	if (doctor->is_wsl)
+		return "WSL has none";
 	if (doctor->is_simulated)
 		return "the CUDA driver is the simulated one";
 	if (!doctor->has_driver && cuda->state != CUDA_THERE)

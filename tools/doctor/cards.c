@@ -121,8 +121,7 @@ static void add(struct group *group, char *why, const char *card)
 		group->why = why;
 }
 
-#define OTHER_CARD \
-	"use a card and a Linux whose driver imports dma-bufs, as of ConnectX-5 on Linux 5.12"
+#define OTHER_CARD "use a card whose driver imports dma-bufs, such as ConnectX-5 on Linux 5.12"
 
 /* A card that can't is a problem where none can. */
 void examine_cards(struct doctor *doctor)

@@ -263,6 +263,17 @@ char *tree_resolve(const char *format, ...)
 	return text;
 }
 
+char *tree_link(const char *format, ...)
+{
+	uint64_t state;
+
+	PATH_FROM(path, format);
+	state = state_of("link", path);
+	return below(&state, 3)
+		       ? text_of("%s", names[below(&state, sizeof(names) / sizeof(*names))])
+		       : NULL;
+}
+
 static void run_doctor(const unsigned char *data, size_t size)
 {
 	static char doctor[] = "doctor", sysfs[] = "--sysfs=x", json[] = "--json";

@@ -38,6 +38,7 @@ struct doctor {
 	unsigned grades[3];
 	struct pci pci;
 	struct nvml nvml; /* count is 0 without NVML */
+	bool is_wsl;	  /* Windows has the driver and the GPUs */
 	bool has_driver, is_open;
 	bool is_simulated;   /* libcuda is the simulated driver of pindown's tests */
 	bool exports_dmabuf; /* at least one GPU's memory can become a dma-buf */
@@ -47,10 +48,13 @@ struct doctor {
 	const struct trials *trials; /* of --try, or NULL */
 	bool exports_for_gpl;  /* exports its peer-to-peer calls GPL-only, as pindown.ko needs */
 	bool has_rdma;	       /* there is an RDMA device */
+	const char *no_card;   /* why none of them will do, or NULL */
 	struct version driver; /* zeroes when unknown */
 	struct version kernel;
 	bool old_kernel; /* can't register a dma-buf */
 };
+
+bool version_before(const struct version *version, unsigned major, unsigned minor, unsigned patch);
 
 /* Adds a line to the result. */
 void found(struct doctor *doctor, enum grade grade, const char *topic, const char *advice,
@@ -59,8 +63,16 @@ void found(struct doctor *doctor, enum grade grade, const char *topic, const cha
 /* Each checks a part of the machine. The driver is first: the others use its results. */
 void examine_driver(struct doctor *doctor);
 void examine_modules(struct doctor *doctor);
+void examine_cards(struct doctor *doctor); /* knows already whether nvidia-peermem is loaded */
 void examine_pci(struct doctor *doctor);
 void examine_process(struct doctor *doctor);
+
+/*
+ * CUDA finds no GPU, by the result of that call into that library; 0: it counts none. `version`:
+ * "13.0, but ", or "" (cuda_errors.c).
+ */
+void about_cuda_error(struct doctor *doctor, const char *version, const char *call,
+		      const char *library, int error);
 
 /* Is there an NVIDIA GPU, as far as PCI or CUDA shows it? After examine_driver() (verdict.c). */
 bool has_gpu(const struct doctor *doctor);

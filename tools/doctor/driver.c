@@ -18,8 +18,7 @@ static bool version_parse(const char *text, struct version *version)
 			      &version->part[2]) >= 2;
 }
 
-static bool version_before(const struct version *version, unsigned major, unsigned minor,
-			   unsigned patch)
+bool version_before(const struct version *version, unsigned major, unsigned minor, unsigned patch)
 {
 	const unsigned other[3] = {major, minor, patch};
 
@@ -88,14 +87,36 @@ static void about_driver(struct doctor *doctor, const char *text)
 
 static void no_driver(struct doctor *doctor)
 {
-	if (pci_count(&doctor->pci, PCI_GPU))
+	if (doctor->is_wsl)
+		found(doctor, PROBLEM, "NVIDIA driver",
+		      "use Linux itself, or a virtual machine that is given the GPU",
+		      "Windows has it: this is WSL, which has no GPUDirect RDMA");
+	else if (pci_count(&doctor->pci, PCI_GPU))
 		found(doctor, PROBLEM, "NVIDIA driver",
 		      "install NVIDIA's driver with the open kernel modules, and load it: modprobe "
 		      "nvidia",
 		      "there is a GPU, but no driver is loaded");
+	else if (doctor->pci.taken.count)
+		found(doctor, NOTE, "NVIDIA driver", NULL, "none is loaded");
 	else
 		found(doctor, NOTE, "NVIDIA driver", NULL,
 		      "none is loaded, and there is no NVIDIA GPU");
+}
+
+/* Other drivers' GPUs: a virtual machine's (vfio-pci), or nouveau's. */
+static void about_taken(struct doctor *doctor)
+{
+	char *all = NULL;
+
+	for (unsigned i = 0; i < doctor->pci.taken.count; i++)
+		all = text_listed(all, doctor->pci.taken.list[i]);
+	if (all)
+		found(doctor, NOTE, "other GPUs",
+		      "to use them here, give them to the driver nvidia: driverctl set-override, "
+		      "or "
+		      "blacklist nouveau",
+		      "another driver has them: %s", all);
+	release(all);
 }
 
 /* ---- CUDA ----------------------------------------------------------------------------------- */
@@ -232,9 +253,43 @@ static int about_exports(struct doctor *doctor, const struct cuda *cuda, int dev
 	return claiming - refusing;
 }
 
+/* The file that a function is in, all links resolved; for release(). */
+static char *file_of(int (*function)(unsigned))
+{
+	Dl_info info = {0};
+	char *real, *file;
+
+	if (!dladdr(*(void **)&function, &info) || !info.dli_fname)
+		return text_of("libcuda.so.1");
+	real = realpath(info.dli_fname, NULL);
+	file = text_of("%s", real ? real : info.dli_fname);
+	free(real);
+	return file;
+}
+
+/* False, after a line, if there is no GPU for CUDA. */
+static bool start_cuda(struct doctor *doctor, const struct cuda *cuda, int *version, int *devices)
+{
+	int no_version = cuda->version(version), error = cuda->init(0);
+	bool counts = !error;
+	char *known, *file;
+
+	if (counts)
+		error = cuda->count(devices);
+	if (!error && *devices)
+		return true;
+	known = no_version ? text_of("%s", "")
+			   : text_of("%d.%d, but ", *version / 1000, *version % 1000 / 10);
+	file = file_of(cuda->init);
+	about_cuda_error(doctor, known, counts ? "cuDeviceGetCount" : "cuInit", file, error);
+	release(known);
+	release(file);
+	return false;
+}
+
 static void ask_cuda(struct doctor *doctor)
 {
-	int version = 0, devices = 0, error;
+	int version = 0, devices = 0;
 	struct cuda cuda;
 
 	doctor->cuda.state = CUDA_MISSING;
@@ -247,18 +302,8 @@ static void ask_cuda(struct doctor *doctor)
 		return;
 	}
 	doctor->cuda.state = CUDA_NO_GPU;
-	cuda.version(&version);
-	error = cuda.init(0);
-	if (!error)
-		error = cuda.count(&devices);
-	if (error || !devices) {
-		found(doctor, doctor->has_driver ? PROBLEM : NOTE, "CUDA",
-		      doctor->has_driver ? "check that /dev/nvidia* exist and that nvidia-smi works"
-					 : NULL,
-		      "%d.%d, but it finds no GPU (error %d)", version / 1000, version % 1000 / 10,
-		      error);
+	if (!start_cuda(doctor, &cuda, &version, &devices))
 		return;
-	}
 	doctor->is_simulated = is_simulated(&cuda);
 	doctor->cuda.state = CUDA_THERE;
 	doctor->cuda.gpus = devices;
@@ -268,6 +313,8 @@ static void ask_cuda(struct doctor *doctor)
 	      "these GPUs are software, for tests: LD_LIBRARY_PATH leads to their driver",
 	      "%d.%d, %d %sGPU%s", version / 1000, version % 1000 / 10, devices,
 	      doctor->is_simulated ? "simulated " : "", devices == 1 ? "" : "s");
+	if (doctor->is_wsl)
+		return;
 	about_support(doctor, "GPUDirect RDMA", doctor->cuda.with_rdma, devices,
 		      "only data center and professional GPUs have it");
 	doctor->exports_dmabuf = about_exports(doctor, &cuda, devices) && !doctor->old_kernel;
@@ -292,6 +339,7 @@ static void about_kernel(struct doctor *doctor)
 {
 	char *name = tree_read("proc/sys/kernel/osrelease");
 
+	doctor->is_wsl = tree_has("dev/dxg") || (name && strcasestr(name, "microsoft-standard"));
 	if (version_parse(name, &doctor->kernel)) {
 		doctor->old_kernel = version_before(&doctor->kernel, 5, 12, 0);
 		if (doctor->old_kernel)
@@ -328,6 +376,7 @@ void examine_driver(struct doctor *doctor)
 		no_driver(doctor);
 	}
 	release(text);
+	about_taken(doctor);
 	if (tree_is_live())
 		ask_cuda(doctor);
 	else

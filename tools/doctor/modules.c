@@ -77,7 +77,9 @@ static void not_loaded(struct doctor *doctor)
 {
 	const struct version *driver = &doctor->driver;
 
-	if (!doctor->has_driver && !has_gpu(doctor))
+	if (doctor->is_wsl)
+		found(doctor, NOTE, "pindown.ko", NULL, "not loaded, and of no use in WSL");
+	else if (!doctor->has_driver && !has_gpu(doctor))
 		found(doctor, NOTE, "pindown.ko", NULL,
 		      "not loaded, and there is no NVIDIA GPU that needs it");
 	else if (!doctor->has_driver && doctor->cuda.state != CUDA_THERE)
@@ -181,7 +183,7 @@ static void about_device_files(struct doctor *doctor)
 		      "in a container, add --device=/dev/infiniband; else load ib_uverbs",
 		      "/dev/infiniband has %u of %u", there, all);
 	else if (all)
-		found(doctor, GOOD, "RDMA devices", NULL, "%u", all);
+		found(doctor, GOOD, "RDMA devices", NULL, "%u in /dev/infiniband", all);
 	else
 		found(doctor, NOTE, "RDMA devices", NULL, "none");
 	if (doctor->has_driver && !tree_has("dev/nvidiactl"))
@@ -196,5 +198,6 @@ void examine_modules(struct doctor *doctor)
 	doctor->has_rdma = has_rdma();
 	about_pindown(doctor);
 	about_peermem(doctor);
+	examine_cards(doctor);
 	about_device_files(doctor);
 }

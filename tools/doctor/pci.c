@@ -24,7 +24,7 @@ uint64_t bar1_size(const struct doctor *doctor, const struct pci_device *gpu)
 {
 	const struct nvml_gpu *known = in_nvml(doctor, gpu);
 
-	return known && known->has_bar1 ? known->bar1_total : gpu->bars[1];
+	return known && known->has_bar1 ? known->bar1_total : gpu->bar1;
 }
 
 static void about_bar(struct doctor *doctor, const struct pci_device *gpu)
@@ -93,15 +93,28 @@ static bool translates(const char *type)
 	return strncmp(type, "DMA", 3) == 0;
 }
 
+/* Whether Linux was asked to let all devices pass. */
+static bool is_told_to_pass(void)
+{
+	char *cmdline = tree_read("proc/cmdline");
+	bool is =
+		cmdline && (strstr(cmdline, "iommu=pt") || strstr(cmdline, "iommu.passthrough=1"));
+
+	release(cmdline);
+	return is;
+}
+
+/* What other cards, and disks, see does not matter. */
 static void about_iommu(struct doctor *doctor)
 {
-	char *translated = NULL, *unknown = NULL, *cmdline = tree_read("proc/cmdline");
+	char *translated = NULL, *unknown = NULL;
+	bool told = is_told_to_pass();
 	unsigned behind = 0;
 
 	for (unsigned i = 0; i < doctor->pci.count; i++) {
 		const struct pci_device *device = doctor->pci.list[i];
 
-		if (!device->iommu)
+		if (!device->iommu || !(device->kind == PCI_GPU || device->is_active))
 			continue;
 		behind++;
 		if (translates(device->iommu))
@@ -111,10 +124,13 @@ static void about_iommu(struct doctor *doctor)
 	}
 	if (translated)
 		found(doctor, PROBLEM, "IOMMU",
-		      "boot Linux with iommu=pt, or disable it in the firmware: devices must see "
-		      "the same physical addresses",
+		      told ? "Linux was booted to let devices pass, but another setting translates "
+			     "for these: disable the IOMMU in the firmware"
+			   : "boot Linux with iommu=pt, or disable it in the firmware: devices "
+			     "must "
+			     "see the same physical addresses",
 		      "translates addresses of %s", translated);
-	else if (unknown && !(cmdline && strstr(cmdline, "iommu=pt")))
+	else if (unknown && !told)
 		found(doctor, NOTE, "IOMMU", "boot Linux with iommu=pt if it translates",
 		      "present; unknown whether it translates for %s", unknown);
 	else if (behind)
@@ -123,7 +139,6 @@ static void about_iommu(struct doctor *doctor)
 		found(doctor, GOOD, "IOMMU", NULL, "off");
 	release(translated);
 	release(unknown);
-	release(cmdline);
 }
 
 /* ---- access control services ---------------------------------------------------------------- */
@@ -132,7 +147,8 @@ static void collect_ports(const struct pci *pci, struct texts *ports)
 {
 	for (unsigned i = 0; i < pci->count; i++)
 		for (unsigned j = 0; j < pci->count; j++)
-			if (pci->list[i]->kind == PCI_GPU && pci->list[j]->kind != PCI_GPU &&
+			if (pci->list[i]->kind == PCI_GPU &&
+			    (pci->list[j]->kind == PCI_NVME || pci->list[j]->is_active) &&
 			    pci_class_between(pci->list[i], pci->list[j]) == PCI_SWITCHES)
 				pci_ports_between(pci->list[i], pci->list[j], ports);
 }
@@ -187,10 +203,10 @@ static void about_acs(struct doctor *doctor)
 
 /* ---- paths (§2.4) --------------------------------------------------------------------------- */
 
-static bool any_rdma(const struct pci *pci)
+static bool any_active(const struct pci *pci)
 {
 	for (unsigned i = 0; i < pci->count; i++)
-		if (pci->list[i]->is_rdma)
+		if (pci->list[i]->is_active)
 			return true;
 	return false;
 }
@@ -198,13 +214,13 @@ static bool any_rdma(const struct pci *pci)
 /* The best path from a GPU to a network card; PCI_UNKNOWN when there is none. */
 static enum pci_class best_nic(const struct pci *pci, const struct pci_device *gpu)
 {
-	bool rdma = any_rdma(pci);
+	bool active = any_active(pci);
 	enum pci_class best = PCI_UNKNOWN;
 
 	for (unsigned i = 0; i < pci->count; i++) {
 		const struct pci_device *nic = pci->list[i];
 
-		if (nic->kind == PCI_NIC && (nic->is_rdma || !rdma) &&
+		if (nic->kind == PCI_NIC && (nic->is_active || !active) &&
 		    pci_class_between(gpu, nic) < best)
 			best = pci_class_between(gpu, nic);
 	}

@@ -175,9 +175,14 @@ void trials_print(const struct trials *trials)
 	const struct trials_list *list = &trials->list;
 
 	out_print("\n%stried%s\n", out_bold(), out_plain());
-	if (list->cuda_error)
-		out_print("  no GPU: %s\n",
-			  list->cuda_error < 0 ? "libcuda.so.1 is missing" : "cuInit fails");
+	if (list->cuda_error < 0) {
+		out_print("  no GPU: libcuda.so.1 is missing\n");
+	} else if (list->cuda_error) {
+		char *error = cuda_error_name(list->cuda_error);
+
+		out_print("  no GPU: %s from cuInit\n", error);
+		release(error);
+	}
 	if (!list->has_verbs)
 		out_print("  no RDMA device: libibverbs.so.1 is missing, or pindown was built "
 			  "without "

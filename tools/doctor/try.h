@@ -90,6 +90,8 @@ void try_road(int gpu, const char *card, enum road road, struct attempt *attempt
 /* ---- words (try_errors.c) ------------------------------------------------------------------- */
 
 const char *road_name(enum road road);
+/* "CUDA_ERROR_NO_DEVICE (100)", for release(). */
+char *cuda_error_name(int error);
 /* "Bad address (14)", for release(). */
 char *attempt_error(const struct attempt *attempt);
 /* "fails at the registration: Bad address (14)"; for release(). */

@@ -55,17 +55,20 @@ static char *card_error(int status)
 	return text_of("completion status %d", status);
 }
 
+char *cuda_error_name(int error)
+{
+	const char *name = error < 0 ? "the driver lacks the function" : driver_result_name(error);
+
+	return text_of("%s (%d)", name ? name : "CUDA error", error);
+}
+
 char *attempt_error(const struct attempt *attempt)
 {
-	const char *name;
-
 	switch (attempt->source) {
 	case FROM_CARD:
 		return card_error(attempt->error);
 	case FROM_CUDA:
-		name = attempt->error < 0 ? "the driver lacks the function"
-					  : driver_result_name(attempt->error);
-		return text_of("%s (%d)", name ? name : "CUDA error", attempt->error);
+		return cuda_error_name(attempt->error);
 	case FROM_SYSTEM:
 		break;
 	}

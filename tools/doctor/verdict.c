@@ -13,11 +13,16 @@ bool has_gpu(const struct doctor *doctor)
 static const char *why_no_gpu(const struct doctor *doctor)
 {
 	const struct cuda_facts *cuda = &doctor->cuda;
+	bool taken = doctor->pci.taken.count != 0;
 
+	if (doctor->is_wsl)
+		return "WSL has none";
 	if (doctor->is_simulated)
 		return "the CUDA driver is the simulated one";
 	if (!doctor->has_driver && cuda->state != CUDA_THERE)
-		return has_gpu(doctor) ? "no NVIDIA driver" : "no NVIDIA GPU";
+		return has_gpu(doctor) || taken ? "no NVIDIA driver" : "no NVIDIA GPU";
+	if (cuda->state == CUDA_UNASKED && doctor->pci.seen && !has_gpu(doctor))
+		return taken ? "no GPU of the NVIDIA driver" : "no NVIDIA GPU";
 	if (cuda->state == CUDA_MISSING)
 		return "no libcuda.so.1";
 	if (cuda->state == CUDA_NO_GPU)
@@ -33,6 +38,8 @@ static const char *why_no_card(const struct doctor *doctor)
 {
 	if (!doctor->has_rdma)
 		return "no RDMA device";
+	if (doctor->no_card)
+		return doctor->no_card;
 	return doctor->lacks_verbs ? "no RDMA device in /dev/infiniband" : NULL;
 }
 

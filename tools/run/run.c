@@ -224,7 +224,7 @@ static bool check_trace(const char *path)
 
 /*
  * Notes the capacity of BAR1 in the environment, which a trace records, for the charts of pindown
- * report: the size of BAR 1 of each NVIDIA GPU here, if all have the same. It is no setting, so it
+ * report: the size of BAR1 of each NVIDIA GPU here, if all have the same. It is no setting, so it
  * has no underscore.
  */
 static void note_bar1(void)
@@ -238,11 +238,11 @@ static void note_bar1(void)
 
 		if (device->kind != PCI_GPU)
 			continue;
-		if (capacity && device->bars[1] != capacity) {
+		if (capacity && device->bar1 != capacity) {
 			capacity = 0;
 			break;
 		}
-		capacity = device->bars[1];
+		capacity = device->bar1;
 	}
 	pci_free(&pci);
 	if (!capacity)

@@ -23,16 +23,44 @@ static enum pci_kind kind_of(int64_t vendor, int64_t class)
 	return class >> 8 == NVME ? PCI_NVME : PCI_OTHER;
 }
 
+bool pci_is_software(const char *rdma_device)
+{
+	return strncmp(rdma_device, "rxe", 3) == 0 || strncmp(rdma_device, "siw", 3) == 0;
+}
+
+bool pci_is_down(const char *rdma_device)
+{
+	struct texts ports = tree_list("%s/ports", rdma_device);
+	unsigned down = 0, active = 0;
+
+	for (unsigned i = 0; i < ports.count; i++) {
+		char *state = tree_read("%s/ports/%s/state", rdma_device, ports.list[i]);
+
+		/* "1: DOWN", "2: INIT", "3: ARMED", "4: ACTIVE", "5: ACTIVE_DEFER" */
+		if (state && *state >= '4')
+			active++;
+		else if (state)
+			down++;
+		release(state);
+	}
+	texts_free(&ports);
+	return down && !active;
+}
+
 /* The first name in a folder of the device, such as net/eth0. */
 static char *name_in(const char *address, const char *folder)
 {
 	struct texts names = tree_list(DEVICES "/%s/%s", address, folder);
-	char *name = names.count ? text_of("%s", names.list[0]) : NULL;
+	char *name = NULL;
 
+	for (unsigned i = 0; i < names.count && !name; i++)
+		if (!pci_is_software(names.list[i]))
+			name = text_of("%s", names.list[i]);
 	texts_free(&names);
 	return name;
 }
 
+/* A card that gets no name has no driver here, or is a virtual machine's. */
 static void name_device(struct pci_device *device, unsigned gpus)
 {
 	if (device->kind == PCI_GPU) {
@@ -42,11 +70,16 @@ static void name_device(struct pci_device *device, unsigned gpus)
 	} else {
 		device->name = name_in(device->address, "infiniband");
 		device->is_rdma = device->name != NULL;
-		if (!device->name)
+		if (device->name) {
+			char *folder =
+				text_of(DEVICES "/%s/infiniband/%s", device->address, device->name);
+
+			device->is_active = !pci_is_down(folder);
+			release(folder);
+		} else {
 			device->name = name_in(device->address, "net");
+		}
 	}
-	if (!device->name)
-		device->name = text_of("%s", device->kind == PCI_NVME ? "nvme" : "network");
 }
 
 static void find_path(struct pci_device *device)
@@ -59,20 +92,31 @@ static void find_path(struct pci_device *device)
 	release(real);
 }
 
-/* One line for each BAR: first and last address, flags. */
-static void read_bars(struct pci_device *device)
+/*
+ * NVIDIA counts memory regions, not PCI's numbers: BAR1 is region 1 behind registers of 32 bits, as
+ * in A100, and region 2 behind those of 64 bits, as in H100. Where the firmware had no space for
+ * it, the small region that should be the third is the second.
+ *
+ * Linux has one line for each region: first and last address, flags.
+ */
+static void read_bar1(struct pci_device *device)
 {
+	enum { REGIONS = 6, MEMORY = 0x200, UNSET = 0x20000000, THIRD = 32 << 20 };
 	char *text = tree_read(DEVICES "/%s/resource", device->address), *line, *rest = text;
+	unsigned long long first, last, flags;
+	unsigned number = 0;
 
-	for (unsigned i = 0; i < 6 && rest && (line = strsep(&rest, "\n")); i++) {
-		unsigned long long first, last;
-
-		if (sscanf(line, "%llx %llx", &first, &last) == 2 && last > first)
-			device->bars[i] = last - first + 1;
+	for (unsigned i = 0; i < REGIONS && rest && (line = strsep(&rest, "\n")); i++) {
+		if (sscanf(line, "%llx %llx %llx", &first, &last, &flags) != 3 ||
+		    !(flags & MEMORY) || last <= first || number++ != 1)
+			continue;
+		if (first && !(flags & UNSET) && last - first >= THIRD)
+			device->bar1 = last - first + 1;
 	}
 	release(text);
 }
 
+/* A GPU's virtual function is for a virtual machine, where it looks like any other GPU. */
 static struct pci_device *look_at(const char *address)
 {
 	int64_t vendor, class, device_number = 0;
@@ -80,7 +124,8 @@ static struct pci_device *look_at(const char *address)
 
 	if (!tree_number(&vendor, DEVICES "/%s/vendor", address) ||
 	    !tree_number(&class, DEVICES "/%s/class", address) ||
-	    kind_of(vendor, class) == PCI_OTHER)
+	    kind_of(vendor, class) == PCI_OTHER ||
+	    (kind_of(vendor, class) == PCI_GPU && tree_has(DEVICES "/%s/physfn", address)))
 		return NULL;
 	tree_number(&device_number, DEVICES "/%s/device", address);
 	device = allocate(sizeof(*device));
@@ -93,9 +138,33 @@ static struct pci_device *look_at(const char *address)
 	device->iommu = tree_read(DEVICES "/%s/iommu_group/type", address);
 	if (!device->iommu && tree_has(DEVICES "/%s/iommu_group", address))
 		device->iommu = text_of("unknown");
+	device->driver = tree_link(DEVICES "/%s/driver", address);
 	find_path(device);
-	read_bars(device);
+	read_bar1(device);
 	return device;
+}
+
+static void forget(struct pci_device *device)
+{
+	texts_free(&device->path);
+	release(device->address);
+	release(device->name);
+	release(device->driver);
+	release(device->iommu);
+	release(device);
+}
+
+/* Such as a GPU that a virtual machine has, through vfio-pci. */
+static bool is_taken(struct pci *pci, const struct pci_device *device)
+{
+	char *text;
+
+	if (device->kind != PCI_GPU || !device->driver || strcmp(device->driver, "nvidia") == 0)
+		return false;
+	text = text_of("%s (%s)", device->address, device->driver);
+	texts_add_once(&pci->taken, text);
+	release(text);
+	return true;
 }
 
 struct pci pci_scan(void)
@@ -108,7 +177,12 @@ struct pci pci_scan(void)
 
 		if (!device)
 			continue;
-		name_device(device, pci_count(&pci, PCI_GPU));
+		if (!is_taken(&pci, device))
+			name_device(device, pci_count(&pci, PCI_GPU));
+		if (!device->name) {
+			forget(device);
+			continue;
+		}
 		pci.list = grow(pci.list, &pci.capacity, pci.count, sizeof(*pci.list));
 		pci.list[pci.count++] = device;
 	}
@@ -118,13 +192,9 @@ struct pci pci_scan(void)
 
 void pci_free(struct pci *pci)
 {
-	for (unsigned i = 0; i < pci->count; i++) {
-		texts_free(&pci->list[i]->path);
-		release(pci->list[i]->address);
-		release(pci->list[i]->name);
-		release(pci->list[i]->iommu);
-		release(pci->list[i]);
-	}
+	for (unsigned i = 0; i < pci->count; i++)
+		forget(pci->list[i]);
+	texts_free(&pci->taken);
 	release(pci->list);
 }
 

@@ -11,24 +11,35 @@ struct pci_device {
 	char *address; /* 0000:07:00.0 */
 	char *name;    /* GPU 0, mlx5_0, eth0, nvme0 */
 	enum pci_kind kind;
-	bool is_rdma; /* a NIC with an RDMA device */
+	char *driver;	/* NULL: Linux says none */
+	bool is_rdma;	/* a NIC with an RDMA device */
+	bool is_active; /* ... and a port of it is active, as far as Linux says */
 	uint16_t vendor, device;
 	int64_t node;	   /* NUMA node, or -1 */
 	struct texts path; /* from the host bridge (pci0000:00) down to the device itself */
 	char *iommu;	   /* its IOMMU group's type: identity, DMA, DMA-FQ; NULL: none */
-	uint64_t bars[6];  /* sizes */
+	uint64_t bar1;	   /* bytes of the window to a GPU's memory; 0: it has no addresses */
 };
 
 struct pci {
 	struct pci_device **list;
 	unsigned count, capacity;
-	bool seen; /* the machine shows PCI devices */
+	bool seen;	    /* the machine shows PCI devices */
+	struct texts taken; /* GPUs of other drivers: "0000:07:00.0 (vfio-pci)" */
 };
 
-/* NVIDIA GPUs, network and NVMe controllers, in the order of their addresses. */
+/*
+ * GPUs of NVIDIA's driver, and network and NVMe controllers that have a driver here, in the order
+ * of their addresses. A GPU whose driver Linux does not say counts.
+ */
 struct pci pci_scan(void);
 void pci_free(struct pci *pci);
 unsigned pci_count(const struct pci *pci, enum pci_kind kind);
+
+/* Soft-RoCE and Soft-iWARP, as far as the name shows: older kernels show them as part of a NIC. */
+bool pci_is_software(const char *rdma_device);
+/* Whether no port of an RDMA device is active, by its folder; false if it shows no ports. */
+bool pci_is_down(const char *rdma_device);
 
 /* The three classes of the GPUDirect RDMA guide (§2.4), best first. */
 enum pci_class { PCI_SWITCHES, PCI_BRIDGE, PCI_SOCKETS, PCI_UNKNOWN };

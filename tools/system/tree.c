@@ -156,3 +156,16 @@ char *tree_resolve(const char *format, ...)
 	free(real);
 	return inside;
 }
+
+char *tree_link(const char *format, ...)
+{
+	char target[PATH_MAX];
+	ssize_t length;
+
+	PATH_FROM(path, format);
+	length = readlink(path.text, target, sizeof(target) - 1);
+	if (length <= 0)
+		return NULL;
+	target[length] = '\0';
+	return text_of("%s", strrchr(target, '/') ? strrchr(target, '/') + 1 : target);
+}

@@ -28,5 +28,7 @@ bool tree_has(const char *format, ...) __attribute__((format(printf, 1, 2)));
 struct texts tree_list(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The path with all links resolved, below the root; the caller frees it. NULL: no such file. */
 char *tree_resolve(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The last part of where a link leads, whether that is there or not; NULL: it is no link. */
+char *tree_link(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -11,6 +11,7 @@ enum verdict {
 	PARTLY,	 /* some will not */
 	UNSEEN,	 /* none will */
 	NO_CUDA, /* nothing in its files leads to the driver */
+	UNKNOWN, /* as NO_CUDA, but not all was looked at */
 };
 
 /* A program or library, in the order of loading; the first is the one given on the command line. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/check/check.h"
+#include "tools/check/shell.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/system/programs.h"
@@ -156,7 +157,7 @@ static const char *why_unreachable(const struct checked *checked)
 
 	if (file->elf_class == ELFCLASS64 && file->machine != OUR_MACHINE)
 		return "is for another kind of processor than libpindown.so";
-	return program_unreachable(checked->script ? checked->script : file->path);
+	return program_unreachable(file->path);
 }
 
 bool is_reached(const struct checked *checked)
@@ -213,7 +214,7 @@ static void note_plugins(struct checked *checked)
 
 static void find_notes(struct checked *checked)
 {
-	if (checked->verdict == NO_CUDA)
+	if (checked->verdict >= NO_CUDA)
 		note_plugins(checked);
 	else
 		note_company(checked);
@@ -240,6 +241,18 @@ static void find_notes(struct checked *checked)
 		say(&checked->notes, text_of("libcuda.so.1, the driver, is not on this machine"));
 }
 
+/* Why a program may use CUDA although its files show nothing. */
+static void find_unknown(struct checked *checked)
+{
+	const struct elf_file *program = checked->members[0]->file;
+
+	texts_free(&checked->reasons);
+	if (checked->script && shell_is(program->path))
+		say(&checked->reasons, text_of("%s does not, but the script may start programs "
+					       "that do: check those",
+					       program->path));
+}
+
 static void judge(struct checked *checked)
 {
 	const char *why = checked->members[0]->file->is_program || checked->script
@@ -260,12 +273,35 @@ static void judge(struct checked *checked)
 		if (checked->reasons.count)
 			checked->verdict = PARTLY;
 	}
-	if (!reaches)
-		checked->verdict = NO_CUDA;
+	if (!reaches) {
+		find_unknown(checked);
+		checked->verdict = checked->reasons.count ? UNKNOWN : NO_CUDA;
+	}
 	find_notes(checked);
 }
 
 /* ---- one file ------------------------------------------------------------------------------ */
+
+/* Linux follows a chain of at most this many scripts. */
+enum { MOST_SCRIPTS = 5 };
+
+/* As program_interpreter(), and through scripts of a shell that become another program. */
+static bool find_interpreter(const char *path, char *interpreter)
+{
+	bool found = program_interpreter(path, interpreter, PATH_MAX);
+	char script[PATH_MAX + 2], program[PATH_MAX];
+
+	snprintf(script, sizeof(script), "%s%s", strchr(path, '/') ? "" : "./", path);
+	for (unsigned i = 0; i < MOST_SCRIPTS && found && shell_is(interpreter) &&
+			     shell_becomes(script, program, sizeof(program));
+	     i++) {
+		snprintf(script, sizeof(script), "%s", program);
+		found = program_interpreter(script, interpreter, PATH_MAX) || !*interpreter;
+		if (!*interpreter) /* it is no script */
+			snprintf(interpreter, PATH_MAX, "%s", program);
+	}
+	return found;
+}
 
 static struct elf_file *read_asked(struct checked *checked, const char *name)
 {
@@ -284,7 +320,7 @@ static struct elf_file *read_asked(struct checked *checked, const char *name)
 	file = elf_file_read(path, &why);
 	if (file)
 		return file;
-	if (program_interpreter(path, interpreter, sizeof(interpreter))) {
+	if (find_interpreter(path, interpreter)) {
 		file = elf_file_read(interpreter, &why);
 		if (file)
 			checked->script = text_of("%s", path);

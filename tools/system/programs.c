@@ -255,12 +255,23 @@ static const char *behind_env(const char *line, size_t capacity, char *name)
 /* Linux follows a chain of at most this many scripts that are interpreters of scripts. */
 enum { MOST_SCRIPTS = 5 };
 
+/* Of Spack's long scripts, as "#!/bin/sh /spack/bin/sbang", the second line has the interpreter. */
+static const char *behind_sbang(const char *text)
+{
+	const char *end = strchrnul(text, '\n');
+	const char *second = *end ? memchr(end, '!', strcspn(end + 1, "\n") + 1) : NULL;
+
+	return second && memmem(text, (size_t)(end - text), "/sbang", 6) ? second - 1 : text;
+}
+
 static bool next_interpreter(const char *script, char *path, size_t capacity)
 {
-	char start[256] = "", name[256];
+	char text[PATH_MAX + 256] = "", name[PATH_MAX];
+	const char *start = text;
 	int fd = open_regular(script, 0);
-	bool is_script = fd >= 0 && read(fd, start, sizeof(start) - 1) > 2 && start[0] == '#' &&
-			 start[1] == '!' && find_interpreter(start, name, sizeof(name));
+	bool is_script = fd >= 0 && read(fd, text, sizeof(text) - 1) > 2 && text[0] == '#' &&
+			 text[1] == '!' &&
+			 find_interpreter(start = behind_sbang(text), name, sizeof(name));
 
 	path[0] = '\0';
 	if (fd >= 0)

@@ -27,6 +27,7 @@ struct checked {
 	struct member **members;
 	unsigned count, capacity;
 	struct texts missing; /* libraries that were not found */
+	struct texts unread;  /* sentences: libraries that could not be read */
 	bool needs_driver;    /* some file needs libcuda.so.1 itself */
 	char *driver;	      /* path of that library; NULL: not on this machine */
 	enum verdict verdict;

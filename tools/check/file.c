@@ -128,7 +128,7 @@ static bool add_library(struct checked *checked, const char *name, const struct 
 	if (file)
 		add_member(checked, file, by)->opened = opened;
 	else if (path)
-		say(&checked->notes, text_of("%s is needed, but %s", path, why));
+		say(&checked->unread, text_of("%s is needed, but %s", path, why));
 	found = path;
 	release(path);
 	return found;
@@ -218,6 +218,8 @@ static void find_notes(struct checked *checked)
 		note_plugins(checked);
 	else
 		note_company(checked);
+	for (unsigned i = 0; checked->verdict < NO_CUDA && i < checked->unread.count; i++)
+		say(&checked->notes, text_of("%s", checked->unread.list[i]));
 	for (unsigned i = 0; i < checked->count; i++) {
 		const struct elf_file *file = checked->members[i]->file;
 		const char *name = short_name(file->path);
@@ -247,6 +249,12 @@ static void find_unknown(struct checked *checked)
 	const struct elf_file *program = checked->members[0]->file;
 
 	texts_free(&checked->reasons);
+	for (unsigned i = 0; i < checked->unread.count; i++)
+		say(&checked->reasons, text_of("%s", checked->unread.list[i]));
+	for (unsigned i = 0; i < checked->count; i++)
+		if (checked->members[i]->file->is_unread)
+			say(&checked->reasons, text_of("a part of %s could not be read",
+						       checked->members[i]->file->path));
 	if (checked->script && shell_is(program->path))
 		say(&checked->reasons, text_of("%s does not, but the script may start programs "
 					       "that do: check those",
@@ -358,6 +366,7 @@ void check_free(struct checked *checked)
 	}
 	release(checked->members);
 	texts_free(&checked->missing);
+	texts_free(&checked->unread);
 	texts_free(&checked->reasons);
 	texts_free(&checked->notes);
 	release(checked->asked);

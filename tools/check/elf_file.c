@@ -75,8 +75,8 @@ static size_t wanted_at(const char *name, size_t length, is_wanted *wanted)
 }
 
 /*
- * Finds names as whole NUL-terminated texts: "cuMemFree_v2", but not "see cuMemFree_v2". Rust puts a
- * NUL behind some texts and none before them; all other names go to `mentioned`. Where `first` is
+ * Finds names as whole NUL-terminated texts: "cuMemFree_v2", but not "see cuMemFree_v2". Rust puts
+ * a NUL behind some texts and none before them; all other names go to `mentioned`. Where `first` is
  * false, the data goes on from what was looked at before.
  */
 static void find_names(struct texts *names, struct texts *mentioned, const char *data, size_t size,
@@ -162,7 +162,8 @@ struct image {
 	struct segment *segments;
 	unsigned segment_count;
 	struct range sections; /* the section headers; size 0: none */
-	unsigned section_size, names_section;
+	unsigned section_size;
+	struct range names; /* of sections */
 };
 
 static uint64_t number(const struct image *image, const unsigned char *at, unsigned bytes)
@@ -387,39 +388,80 @@ static int compare(const void *a, const void *b)
 	return (one->offset > other->offset) - (one->offset < other->offset);
 }
 
+struct section {
+	char name[8]; /* the begin of it */
+	uint64_t type, flags;
+	struct range range;
+};
+
+static unsigned section_count(const struct image *image)
+{
+	return image->section_size ? (unsigned)(image->sections.size / image->section_size) : 0;
+}
+
+static bool read_section(const struct image *image, unsigned i, struct section *section)
+{
+	unsigned char header[64];
+	uint64_t at = image->sections.offset + (uint64_t)i * image->section_size;
+
+	if (i >= section_count(image) ||
+	    !read_at(image, header, (struct range){at, image->section_size}))
+		return false;
+	*section = (struct section){
+		.type = number(image, header + 4, 4),
+		.flags = word(image, header, 8, 8),
+		.range = {word(image, header, 24, 16), word(image, header, 32, 20)},
+	};
+	at = image->names.offset + number(image, header, 4);
+	read_at(image, section->name, (struct range){at, sizeof(section->name) - 1});
+	return true;
+}
+
 /*
  * What has no data to look at: the names of symbols and, as far as there are section headers, code
  * of this processor and of GPUs. Sorted.
  */
 static struct range *find_skipped(const struct image *image, struct range names, unsigned *count)
 {
-	unsigned sections =
-		image->section_size ? (unsigned)(image->sections.size / image->section_size) : 0;
-	struct range *skipped = allocate((sections + 1) * sizeof(*skipped)), text = {0};
-	unsigned char header[64];
+	struct range *skipped = allocate((section_count(image) + 1) * sizeof(*skipped));
+	struct section section;
 
 	*count = 0;
 	skipped[(*count)++] = names;
-	if (image->names_section < sections &&
-	    read_at(image, header,
-		    (struct range){image->sections.offset +
-					   (uint64_t)image->names_section * image->section_size,
-				   image->section_size}))
-		text = (struct range){word(image, header, 24, 16), word(image, header, 32, 20)};
-	for (unsigned i = 0; i < sections; i++) {
-		uint64_t at = image->sections.offset + (uint64_t)i * image->section_size;
-		char name[8] = "";
-
-		if (!read_at(image, header, (struct range){at, image->section_size}) ||
-		    number(image, header + 4, 4) != SHT_PROGBITS)
-			continue;
-		read_at(image, name, (struct range){text.offset + number(image, header, 4), 7});
-		if (is_device_code(name) || word(image, header, 8, 8) & SHF_EXECINSTR)
-			skipped[(*count)++] = (struct range){word(image, header, 24, 16),
-							     word(image, header, 32, 20)};
-	}
+	for (unsigned i = 0; read_section(image, i, &section); i++)
+		if (section.type == SHT_PROGBITS &&
+		    (is_device_code(section.name) || section.flags & SHF_EXECINSTR))
+			skipped[(*count)++] = section.range;
 	sort(skipped, *count, sizeof(*skipped), compare);
 	return skipped;
+}
+
+static void extend(uint64_t *end, struct range range)
+{
+	if (range.offset + range.size > *end)
+		*end = range.offset + range.size;
+}
+
+/*
+ * Data for the program itself to find, as an archive of other programs: behind all that the headers
+ * name, or in a section that is not loaded and has no usual name.
+ */
+static uint64_t other_data(const struct image *image)
+{
+	struct section section;
+	uint64_t end = 0, inside = 0;
+
+	extend(&end, image->sections);
+	for (unsigned i = 0; i < image->segment_count; i++)
+		extend(&end, image->segments[i].range);
+	for (unsigned i = 0; read_section(image, i, &section); i++) {
+		if (section.type != SHT_NOBITS)
+			extend(&end, section.range);
+		if (section.type == SHT_PROGBITS && !(section.flags & SHF_ALLOC) &&
+		    section.name[0] != '.')
+			inside += section.range.size;
+	}
+	return inside + (end < image->size ? image->size - end : 0);
 }
 
 /* Looks at a range piece by piece: a file may be larger than the memory. */
@@ -488,6 +530,7 @@ static const char truncated[] = "it is a truncated ELF file";
 static const char *read_headers(struct image *image)
 {
 	unsigned char header[64], entry[64];
+	struct section names;
 	struct stat status;
 	unsigned each;
 	uint64_t at;
@@ -522,13 +565,17 @@ static const char *read_headers(struct image *image)
 	}
 	at = word(image, header, 40, 32);
 	image->section_size = image->wide ? 64 : 40;
-	image->names_section = (unsigned)number(image, header + (image->wide ? 62 : 50), 2);
 	image->sections = (struct range){at, number(image, header + (image->wide ? 60 : 48), 2) *
 						     image->section_size};
 	/* The loader needs no section headers. A file that lost a part of them was cut short. */
 	if (!at || at >= image->size)
 		image->sections.size = 0;
-	return is_inside(image, image->sections) ? NULL : truncated;
+	if (!is_inside(image, image->sections))
+		return truncated;
+	if (read_section(image, (unsigned)number(image, header + (image->wide ? 62 : 50), 2),
+			 &names))
+		image->names = names.range;
+	return NULL;
 }
 
 static struct elf_file *read_elf(const char *path, const struct image *image)
@@ -540,7 +587,8 @@ static struct elf_file *read_elf(const char *path, const struct image *image)
 	file->elf_class = image->wide ? ELFCLASS64 : ELFCLASS32;
 	file->machine = image->machine;
 	file->is_program = image->type == ET_EXEC;
-	file->has_sections = image->sections.size != 0;
+	file->has_sections = image->sections.size || !image->segment_count;
+	file->other_data = other_data(image);
 	for (unsigned i = 0; i < image->segment_count; i++) {
 		const struct segment *segment = &image->segments[i];
 

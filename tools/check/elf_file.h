@@ -27,7 +27,8 @@ struct elf_file {
 	struct texts defined;	/* watched calls that it defines itself */
 	unsigned runtime_calls; /* functions of the CUDA runtime that the loader binds */
 
-	bool has_sections;	/* has section headers, which the loader does not need */
+	bool has_sections;	/* not needed by the loader; also true if nothing is loaded */
+	uint64_t other_data;	/* bytes that neither the loader nor a debugger knows */
 	bool is_unread;		/* a part of it could not be read */
 	unsigned runtime_marks; /* those of the CUDA runtime that it contains, a bit each */
 	bool names_driver;	/* contains "libcuda.so" */

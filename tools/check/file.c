@@ -247,15 +247,24 @@ static void find_notes(struct checked *checked)
 static void find_unknown(struct checked *checked)
 {
 	const struct elf_file *program = checked->members[0]->file;
+	bool is_static = program->is_program && !program->interpreter;
 
-	texts_free(&checked->reasons);
 	for (unsigned i = 0; i < checked->unread.count; i++)
 		say(&checked->reasons, text_of("%s", checked->unread.list[i]));
 	for (unsigned i = 0; i < checked->count; i++)
 		if (checked->members[i]->file->is_unread)
 			say(&checked->reasons, text_of("a part of %s could not be read",
 						       checked->members[i]->file->path));
-	if (checked->script && shell_is(program->path))
+	if (program->is_program && program->other_data >= 4096)
+		say(&checked->reasons,
+		    text_of("%s holds %s of data of no known kind, which may "
+			    "have other programs in it",
+			    program->path, bytes_text(program->other_data).text));
+	if (is_static && !program->has_sections)
+		say(&checked->reasons, text_of("%s is statically linked and has no section "
+					       "headers: it may be packed",
+					       program->path));
+	if (checked->script && (shell_is(program->path) || is_static))
 		say(&checked->reasons, text_of("%s does not, but the script may start programs "
 					       "that do: check those",
 					       program->path));
@@ -282,8 +291,10 @@ static void judge(struct checked *checked)
 			checked->verdict = PARTLY;
 	}
 	if (!reaches) {
+		unsigned before = checked->reasons.count;
+
 		find_unknown(checked);
-		checked->verdict = checked->reasons.count ? UNKNOWN : NO_CUDA;
+		checked->verdict = checked->reasons.count > before ? UNKNOWN : NO_CUDA;
 	}
 	find_notes(checked);
 }

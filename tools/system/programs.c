@@ -170,6 +170,12 @@ static bool is_for_musl(int fd, const ElfW(Phdr) * interpreter)
 	       memmem(path, length, "ld-musl", 7);
 }
 
+/* Said of packed programs, too, which load a dynamically linked program or hold one. */
+static const char is_static[] = "is statically linked or packed: pindown sees only the programs "
+				"that it unpacks or starts";
+/* Its children may have 64 bits. */
+static const char is_small[] = "is not a 64-bit program: libpindown.so can't be loaded into it";
+
 static const char *look_at_elf(int fd)
 {
 	ElfW(Phdr) interpreter;
@@ -178,13 +184,13 @@ static const char *look_at_elf(int fd)
 	if (pread(fd, &elf, sizeof(elf), 0) != sizeof(elf))
 		return NULL;
 	if (elf.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
-		return "is not a 64-bit program: libpindown.so can't be loaded into it";
+		return is_small;
 	if (elf.e_type != ET_EXEC && elf.e_type != ET_DYN)
 		return NULL;
 	if (find_header(fd, &elf, PT_INTERP, &interpreter))
 		return is_for_musl(fd, &interpreter) ? for_musl : NULL;
 	if (elf.e_type == ET_EXEC || is_pie(fd, &elf))
-		return "is statically linked: nothing can be preloaded into it";
+		return is_static;
 	return NULL;
 }
 
@@ -326,6 +332,13 @@ static const char *look_at(const char *path, unsigned scripts)
 const char *program_unreachable(const char *path)
 {
 	return look_at(path, MOST_SCRIPTS);
+}
+
+bool program_hands_preload_on(const char *path)
+{
+	const char *why = look_at(path, MOST_SCRIPTS);
+
+	return why == is_static || why == is_small;
 }
 
 bool program_ends_by_preload(const char *path)

@@ -18,16 +18,17 @@ static const char help[] =
 	"Says which calls of the CUDA driver libpindown.so will see when it is\n"
 	"preloaded. It reads the ELF files, follows their libraries as the loader does,\n"
 	"and starts nothing. A program is a file or a name in $PATH. For a script, its\n"
-	"interpreter is checked. For a library, such as a Python package's .so, the\n"
-	"answer holds for programs that a preload reaches.\n"
+	"interpreter is checked, or the program that a shell script becomes by exec.\n"
+	"For a library, such as a Python package's .so, the answer holds for programs\n"
+	"that a preload reaches.\n"
 	"\n"
 	"  --all         name each call, even where there are very many\n"
 	"  --json        print a JSON list with one object for each file\n"
 	"  --color WHEN  auto, always or never\n"
 	"  --help        print this text\n"
 	"\n"
-	"Exit status: 0 when no call will be missed, 1 when some will be, 2 for bad\n"
-	"options or a file that can't be read.\n";
+	"Exit status: 0 when no call will be missed, 1 when some will be, 2 when pindown\n"
+	"cannot tell, for bad options or a file that can't be read.\n";
 
 /* ---- as text ----------------------------------------------------------------------------- */
 
@@ -41,17 +42,19 @@ static const char *verdict_sentence(const struct checked *checked)
 	case UNSEEN:
 		return "no call of the driver will be seen";
 	case NO_CUDA:
+		return "does not use CUDA, as far as its files show";
+	case UNKNOWN:
 		break;
 	}
-	return "does not use CUDA, as far as its files show";
+	return "cannot tell whether it uses CUDA";
 }
 
 static const char *verdict_colour(enum verdict verdict)
 {
-	return verdict == SEEN	    ? out_green()
-	       : verdict == PARTLY  ? out_yellow()
-	       : verdict == NO_CUDA ? out_plain()
-				    : out_red();
+	return verdict == SEEN				 ? out_green()
+	       : verdict == PARTLY || verdict == UNKNOWN ? out_yellow()
+	       : verdict == NO_CUDA			 ? out_plain()
+							 : out_red();
 }
 
 static void print_list(const char *head, const struct texts *texts)
@@ -209,7 +212,7 @@ static void print_text(const struct checked *checked, bool all)
 	print_verdict(checked);
 	for (unsigned i = 0; i < checked->reasons.count; i++)
 		out_print("  %s\n", checked->reasons.list[i]);
-	if (checked->verdict != NO_CUDA) {
+	if (checked->verdict < NO_CUDA) {
 		print_roads(checked);
 		print_calls(checked, all);
 	}
@@ -265,7 +268,8 @@ static void print_json_member(const struct checked *checked, const struct member
 
 static void print_json(const struct checked *checked)
 {
-	static const char *const verdicts[] = {"seen", "partly", "unseen", "no cuda"};
+	static const char *const verdicts[] = {"seen", "partly", "unseen", "no cuda",
+					       "cannot tell"};
 	const struct elf_file *file = checked->members[0]->file;
 
 	json_begin_object(NULL);
@@ -299,6 +303,8 @@ static const struct setting settings[] = {
 static int check_one(const char *name, bool first)
 {
 	struct checked *checked = check_file(name);
+	static const int statuses[] = {STATUS_OK, STATUS_FOUND, STATUS_FOUND, STATUS_OK,
+				       STATUS_USAGE};
 	int status;
 
 	if (!checked)
@@ -310,8 +316,7 @@ static int check_one(const char *name, bool first)
 			out_print("\n");
 		print_text(checked, all_calls);
 	}
-	status =
-		checked->verdict == PARTLY || checked->verdict == UNSEEN ? STATUS_FOUND : STATUS_OK;
+	status = statuses[checked->verdict];
 	check_free(checked);
 	return status;
 }

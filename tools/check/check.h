@@ -11,6 +11,7 @@ enum verdict {
 	PARTLY,	 /* some will not */
 	UNSEEN,	 /* none will */
 	NO_CUDA, /* nothing in its files leads to the driver */
+	UNKNOWN, /* as NO_CUDA, but not all was looked at */
 };
 
 /* A program or library, in the order of loading; the first is the one given on the command line. */
@@ -26,6 +27,7 @@ struct checked {
 	struct member **members;
 	unsigned count, capacity;
 	struct texts missing; /* libraries that were not found */
+	struct texts unread;  /* sentences: libraries that could not be read */
 	bool needs_driver;    /* some file needs libcuda.so.1 itself */
 	char *driver;	      /* path of that library; NULL: not on this machine */
 	enum verdict verdict;

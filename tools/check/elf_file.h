@@ -22,10 +22,15 @@ struct elf_file {
 	struct texts linked, named;
 	/* The same for those of libibverbs. */
 	struct texts verbs_linked, verbs_named;
+	struct texts mentioned; /* watched names that are parts of other texts */
 	struct texts opened;	/* names of the CUDA runtime, which it may open */
 	struct texts defined;	/* watched calls that it defines itself */
 	unsigned runtime_calls; /* functions of the CUDA runtime that the loader binds */
 
+	bool has_sections;	/* not needed by the loader; also true if nothing is loaded */
+	uint64_t other_data;	/* bytes that neither the loader nor a debugger knows */
+	bool is_unread;		/* a part of it could not be read */
+	unsigned runtime_marks; /* those of the CUDA runtime that it contains, a bit each */
 	bool names_driver;	/* contains "libcuda.so" */
 	bool has_runtime;	/* is the CUDA runtime, or is linked with it statically */
 	bool asks_proc_address; /* names or binds cuGetProcAddress */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/check/check.h"
+#include "tools/check/shell.h"
 #include "tools/base/memory.h"
 #include "tools/base/out.h"
 #include "tools/system/programs.h"
@@ -127,7 +128,7 @@ static bool add_library(struct checked *checked, const char *name, const struct 
 	if (file)
 		add_member(checked, file, by)->opened = opened;
 	else if (path)
-		say(&checked->notes, text_of("%s is needed, but %s", path, why));
+		say(&checked->unread, text_of("%s is needed, but %s", path, why));
 	found = path;
 	release(path);
 	return found;
@@ -156,7 +157,7 @@ static const char *why_unreachable(const struct checked *checked)
 
 	if (file->elf_class == ELFCLASS64 && file->machine != OUR_MACHINE)
 		return "is for another kind of processor than libpindown.so";
-	return program_unreachable(checked->script ? checked->script : file->path);
+	return program_unreachable(file->path);
 }
 
 bool is_reached(const struct checked *checked)
@@ -213,10 +214,12 @@ static void note_plugins(struct checked *checked)
 
 static void find_notes(struct checked *checked)
 {
-	if (checked->verdict == NO_CUDA)
+	if (checked->verdict >= NO_CUDA)
 		note_plugins(checked);
 	else
 		note_company(checked);
+	for (unsigned i = 0; checked->verdict < NO_CUDA && i < checked->unread.count; i++)
+		say(&checked->notes, text_of("%s", checked->unread.list[i]));
 	for (unsigned i = 0; i < checked->count; i++) {
 		const struct elf_file *file = checked->members[i]->file;
 		const char *name = short_name(file->path);
@@ -240,6 +243,33 @@ static void find_notes(struct checked *checked)
 		say(&checked->notes, text_of("libcuda.so.1, the driver, is not on this machine"));
 }
 
+/* Why a program may use CUDA although its files show nothing. */
+static void find_unknown(struct checked *checked)
+{
+	const struct elf_file *program = checked->members[0]->file;
+	bool is_static = program->is_program && !program->interpreter;
+
+	for (unsigned i = 0; i < checked->unread.count; i++)
+		say(&checked->reasons, text_of("%s", checked->unread.list[i]));
+	for (unsigned i = 0; i < checked->count; i++)
+		if (checked->members[i]->file->is_unread)
+			say(&checked->reasons, text_of("a part of %s could not be read",
+						       checked->members[i]->file->path));
+	if (program->is_program && program->other_data >= 4096)
+		say(&checked->reasons,
+		    text_of("%s holds %s of data of no known kind, which may "
+			    "have other programs in it",
+			    program->path, bytes_text(program->other_data).text));
+	if (is_static && !program->has_sections)
+		say(&checked->reasons, text_of("%s is statically linked and has no section "
+					       "headers: it may be packed",
+					       program->path));
+	if (checked->script && (shell_is(program->path) || is_static))
+		say(&checked->reasons, text_of("%s does not, but the script may start programs "
+					       "that do: check those",
+					       program->path));
+}
+
 static void judge(struct checked *checked)
 {
 	const char *why = checked->members[0]->file->is_program || checked->script
@@ -260,12 +290,37 @@ static void judge(struct checked *checked)
 		if (checked->reasons.count)
 			checked->verdict = PARTLY;
 	}
-	if (!reaches)
-		checked->verdict = NO_CUDA;
+	if (!reaches) {
+		unsigned before = checked->reasons.count;
+
+		find_unknown(checked);
+		checked->verdict = checked->reasons.count > before ? UNKNOWN : NO_CUDA;
+	}
 	find_notes(checked);
 }
 
 /* ---- one file ------------------------------------------------------------------------------ */
+
+/* Linux follows a chain of at most this many scripts. */
+enum { MOST_SCRIPTS = 5 };
+
+/* As program_interpreter(), and through scripts of a shell that become another program. */
+static bool find_interpreter(const char *path, char *interpreter)
+{
+	bool found = program_interpreter(path, interpreter, PATH_MAX);
+	char script[PATH_MAX + 2], program[PATH_MAX];
+
+	snprintf(script, sizeof(script), "%s%s", strchr(path, '/') ? "" : "./", path);
+	for (unsigned i = 0; i < MOST_SCRIPTS && found && shell_is(interpreter) &&
+			     shell_becomes(script, program, sizeof(program));
+	     i++) {
+		snprintf(script, sizeof(script), "%s", program);
+		found = program_interpreter(script, interpreter, PATH_MAX) || !*interpreter;
+		if (!*interpreter) /* it is no script */
+			snprintf(interpreter, PATH_MAX, "%s", program);
+	}
+	return found;
+}
 
 static struct elf_file *read_asked(struct checked *checked, const char *name)
 {
@@ -284,7 +339,7 @@ static struct elf_file *read_asked(struct checked *checked, const char *name)
 	file = elf_file_read(path, &why);
 	if (file)
 		return file;
-	if (program_interpreter(path, interpreter, sizeof(interpreter))) {
+	if (find_interpreter(path, interpreter)) {
 		file = elf_file_read(interpreter, &why);
 		if (file)
 			checked->script = text_of("%s", path);
@@ -322,6 +377,7 @@ void check_free(struct checked *checked)
 	}
 	release(checked->members);
 	texts_free(&checked->missing);
+	texts_free(&checked->unread);
 	texts_free(&checked->reasons);
 	texts_free(&checked->notes);
 	release(checked->asked);

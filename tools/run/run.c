@@ -339,7 +339,7 @@ static bool preload(void)
 /* true: the library is to be preloaded, for the programs that this one starts if not for itself. */
 static bool warn_about(const char *name)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], interpreter[PATH_MAX];
 	const char *why;
 
 	/* Starting a program for another processor fails with a better line. */
@@ -347,7 +347,11 @@ static bool warn_about(const char *name)
 		return true;
 	why = program_unreachable(path);
 	if (why)
-		complain("%s %s; it will run without pindown", path, why);
+		complain("%s %s%s",
+			 program_interpreter(path, interpreter, sizeof(interpreter)) ? interpreter
+										     : path,
+			 why,
+			 program_hands_preload_on(path) ? "" : "; it will run without pindown");
 	return !program_ends_by_preload(path);
 }
 

@@ -170,6 +170,12 @@ static bool is_for_musl(int fd, const ElfW(Phdr) * interpreter)
 	       memmem(path, length, "ld-musl", 7);
 }
 
+/* Said of packed programs, too, which load a dynamically linked program or hold one. */
+static const char is_static[] = "is statically linked or packed: pindown sees only the programs "
+				"that it unpacks or starts";
+/* Its children may have 64 bits. */
+static const char is_small[] = "is not a 64-bit program: libpindown.so can't be loaded into it";
+
 static const char *look_at_elf(int fd)
 {
 	ElfW(Phdr) interpreter;
@@ -178,13 +184,13 @@ static const char *look_at_elf(int fd)
 	if (pread(fd, &elf, sizeof(elf), 0) != sizeof(elf))
 		return NULL;
 	if (elf.e_ident[EI_CLASS] != (sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32))
-		return "is not a 64-bit program: libpindown.so can't be loaded into it";
+		return is_small;
 	if (elf.e_type != ET_EXEC && elf.e_type != ET_DYN)
 		return NULL;
 	if (find_header(fd, &elf, PT_INTERP, &interpreter))
 		return is_for_musl(fd, &interpreter) ? for_musl : NULL;
 	if (elf.e_type == ET_EXEC || is_pie(fd, &elf))
-		return "is statically linked: nothing can be preloaded into it";
+		return is_static;
 	return NULL;
 }
 
@@ -255,12 +261,23 @@ static const char *behind_env(const char *line, size_t capacity, char *name)
 /* Linux follows a chain of at most this many scripts that are interpreters of scripts. */
 enum { MOST_SCRIPTS = 5 };
 
+/* Of Spack's long scripts, as "#!/bin/sh /spack/bin/sbang", the second line has the interpreter. */
+static const char *behind_sbang(const char *text)
+{
+	const char *end = strchrnul(text, '\n');
+	const char *second = *end ? memchr(end, '!', strcspn(end + 1, "\n") + 1) : NULL;
+
+	return second && memmem(text, (size_t)(end - text), "/sbang", 6) ? second - 1 : text;
+}
+
 static bool next_interpreter(const char *script, char *path, size_t capacity)
 {
-	char start[256] = "", name[256];
+	char text[PATH_MAX + 256] = "", name[PATH_MAX];
+	const char *start = text;
 	int fd = open_regular(script, 0);
-	bool is_script = fd >= 0 && read(fd, start, sizeof(start) - 1) > 2 && start[0] == '#' &&
-			 start[1] == '!' && find_interpreter(start, name, sizeof(name));
+	bool is_script = fd >= 0 && read(fd, text, sizeof(text) - 1) > 2 && text[0] == '#' &&
+			 text[1] == '!' &&
+			 find_interpreter(start = behind_sbang(text), name, sizeof(name));
 
 	path[0] = '\0';
 	if (fd >= 0)
@@ -315,6 +332,13 @@ static const char *look_at(const char *path, unsigned scripts)
 const char *program_unreachable(const char *path)
 {
 	return look_at(path, MOST_SCRIPTS);
+}
+
+bool program_hands_preload_on(const char *path)
+{
+	const char *why = look_at(path, MOST_SCRIPTS);
+
+	return why == is_static || why == is_small;
 }
 
 bool program_ends_by_preload(const char *path)

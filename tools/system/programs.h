@@ -12,6 +12,8 @@ bool program_find(const char *name, char *path, size_t capacity);
 
 /* Why a preload would not reach it: the end of a sentence ("is ..."); NULL when it would. */
 const char *program_unreachable(const char *path);
+/* Does a preload, which does not reach it, reach programs that it starts? */
+bool program_hands_preload_on(const char *path);
 /* Would it even not start with one? musl's loader ends a program whose preload it can't bind. */
 bool program_ends_by_preload(const char *path);
 

@@ -129,10 +129,10 @@ DEMO_WITH :=	# the same for the demo
 BENCH :=	# what tests/bench/run uses
 MAN :=		# man pages, to be installed
 
-# $(call has_header,gelf.h) is "yes" where the compiler finds that header. The command has no number
+# $(call has_header,check.h) is "yes" where the compiler finds it. The command has no number
 # sign in it: versions of make differ in whether the backslash before one reaches the shell.
 has_header = $(shell $(CC) $(CFLAGS) -E -x c -include $(1) /dev/null >/dev/null 2>&1 && echo yes)
-# $(call has_library,gelf.h,-lelf) is "yes" where a program with that header can be linked, too. A
+# $(call has_library,elfutils/libdwfl.h,-ldw) is "yes" where a program with it can be linked, too. A
 # cross compiler may find headers of this machine, whose libraries it can't use.
 has_library = $(shell echo 'int main(void) { return 0; }' | $(CC) $(CFLAGS) -fPIC $(LDFLAGS) \
 	-include $(1) -x c - -x none $(2) -o /dev/null 2>/dev/null && echo yes)

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: MIT
 # The pindown command. It shares the configuration and the trace's format with the library.
-# It reads ELF files with libelf; where there is none to build with, `check` says so.
 TOOLS_SRC := $(wildcard tools/*.c tools/*/*.c)
-with_elf := $(call has_library,gelf.h,-lelf)
-TOOLS_SRC := $(filter-out $(if $(with_elf),tools/check/elf_unread.c, \
-	tools/check/elf_read.c),$(TOOLS_SRC))
-TOOLS_LIBS := $(if $(with_elf),-lelf)
 # Call stacks get their names from libdw; where there is none, they are modules and offsets.
 with_dw := $(call has_library,elfutils/libdwfl.h,-ldw)
 TOOLS_SRC := $(filter-out tools/trace/symbols_$(if $(with_dw),none,dw).c,$(TOOLS_SRC))
-TOOLS_LIBS += $(if $(with_dw),-ldw) -ldl
+TOOLS_LIBS := $(if $(with_dw),-ldw -lelf) -ldl
 # `doctor --try` is built with rdma-core's header; libibverbs is opened at run time.
 with_verbs := $(call has_header,infiniband/verbs.h)
 TOOLS_SRC := $(filter-out tools/doctor/try_$(if $(with_verbs),unbuilt,verbs).c,$(TOOLS_SRC))

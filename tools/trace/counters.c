@@ -66,6 +66,7 @@ bool trace_counters(const char *path, struct counters *counters)
 	good = pread(fd, &header, sizeof(header), 0) == sizeof(header) &&
 	       memcmp(header.magic, PDN_TRACE_MAGIC, sizeof(header.magic)) == 0;
 	if (good) {
+		journals_look();
 		journal = journal_copy(fd, &header);
 		add_chunks(counters, fd, journal);
 		journal_free(journal);

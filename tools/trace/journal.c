@@ -93,6 +93,29 @@ static void look_at(const struct pdn_journal *found, uint64_t at, int segment,
 		copy_piece(wanted->journal, at, i);
 }
 
+/* Which journals there are: a look at all of them for each of many files would take long. */
+static struct known {
+	uint64_t device, inode;
+	int segment;
+} * known;
+static unsigned known_count, known_capacity;
+
+static void note(const struct pdn_journal *found, uint64_t at, int segment,
+		 const struct shmid_ds *about, void *context)
+{
+	(void)at;
+	(void)about;
+	(void)context;
+	known = grow(known, &known_capacity, known_count, sizeof(*known));
+	known[known_count++] = (struct known){found->device, found->inode, segment};
+}
+
+void journals_look(void)
+{
+	known_count = 0;
+	pdn_journal_each(note, NULL);
+}
+
 struct journal *journal_copy(int fd, const struct pdn_trace_header *header)
 {
 	struct wanted wanted = {.header = header};
@@ -101,7 +124,10 @@ struct journal *journal_copy(int fd, const struct pdn_trace_header *header)
 		return NULL;
 	wanted.journal = allocate(sizeof(*wanted.journal));
 	wanted.journal->header = *header;
-	pdn_journal_each(look_at, &wanted);
+	for (unsigned i = 0; i < known_count; i++)
+		if (known[i].device == wanted.status.st_dev &&
+		    known[i].inode == wanted.status.st_ino)
+			pdn_journal_at(known[i].segment, look_at, &wanted);
 	if (wanted.journal->count)
 		return wanted.journal;
 	journal_free(wanted.journal);

@@ -13,6 +13,9 @@
 
 struct journal;
 
+/* Looks which journals there are now; the next function knows those. */
+void journals_look(void);
+
 /* The journal of the file `fd`, whose header is given; NULL: everything is in the file. */
 struct journal *journal_copy(int fd, const struct pdn_trace_header *header);
 void journal_free(struct journal *journal);

@@ -16,6 +16,7 @@
 #include "cache/trace/journal/rescue.h"
 #include "tools/base/out.h"
 #include "tools/base/texts.h"
+#include "tools/trace/journal.h"
 #include "tools/trace/rank.h"
 #include "tools/trace/runs.h"
 #include "tools/trace/stream.h"
@@ -229,6 +230,7 @@ static void open_name(struct reader *reader, const char *name, unsigned from)
 static void open_files(struct reader *reader, char *const *names, unsigned count)
 {
 	pdn_journal_rescue(NULL);
+	journals_look();
 	for (unsigned i = 0; i < count; i++) {
 		unsigned from = reader->name_count;
 

@@ -41,6 +41,15 @@ static void visit_segment(int segment, const struct shmid_ds *about, pdn_journal
 	pdn_sys(SYS_shmdt, at);
 }
 
+void pdn_journal_at(int segment, pdn_journal_visit *visit, void *context)
+{
+	struct shmid_ds about;
+
+	if (pdn_sys(SYS_shmctl, segment, IPC_STAT, &about) == 0 &&
+	    about.shm_segsz == PDN_JOURNAL_BYTES)
+		visit_segment(segment, &about, visit, context);
+}
+
 /* A process of root reads a trace of any user, but saves only its own. */
 static void visit_all(bool of_any_user, pdn_journal_visit *visit, void *context)
 {

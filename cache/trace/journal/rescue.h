@@ -15,6 +15,9 @@ typedef void pdn_journal_visit(const struct pdn_journal *journal, uint64_t at, i
 			       const struct shmid_ds *about, void *context);
 void pdn_journal_each(pdn_journal_visit *visit, void *context);
 
+/* The same for the journal in one segment, if it is there still. */
+void pdn_journal_at(int segment, pdn_journal_visit *visit, void *context);
+
 /* Does the journal belong to this file? `header`: as read from the file. */
 bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint64_t inode,
 		       const struct pdn_trace_header *header);

@@ -7,6 +7,7 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,15 @@
 #include "tools/trace/symbols.h"
 #include "tools/report/tally.h"
 #include "tools/system/tree.h"
+
+/*
+ * Separates this program from the other processes of the machine, if that is allowed: it opens
+ * traces many thousand times, and each looks at the journals that killed processes have left.
+ */
+__attribute__((constructor)) static void be_apart(void)
+{
+	unshare(CLONE_NEWIPC);
+}
 
 static char path[] = "/tmp/pindown-tools-XXXXXX";
 static int fd = -1;
@@ -541,6 +551,30 @@ START_TEST(bytes_become_valid)
 }
 END_TEST
 
+/* Names may come from anybody: they begin no line, and turn no text around. */
+START_TEST(lines_are_the_formats)
+{
+	static const struct {
+		const char *name, *printed;
+	} rows[] = {
+		{"name", "name\n\tb\n"},
+		{"x\ny\tz\r", "x?y?z?\n\tb\n"},
+		{"x\1y", "x?y?\tb?"},
+		{"x\2y", "x?y\n?b\n"},
+		{"\xe2\x80\xae\xd8\x9c\xe2\x81\xa6\xe2\x80\xa8", "???????????\n\tb\n"},
+		{"\xe2\x80\x9c\xd8\x9d", "\xe2\x80\x9c\xd8\x9d\n\tb\n"},
+	};
+
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		out.used = 0;
+		out_print("%s\n\tb\n", rows[i].name);
+		ck_assert_uint_eq(out.used, strlen(rows[i].printed));
+		ck_assert_mem_eq(out.buffer, rows[i].printed, out.used);
+	}
+	out.used = 0;
+}
+END_TEST
+
 /* ---- the table of regions ------------------------------------------------------------------- */
 
 START_TEST(regions_come_and_go)
@@ -622,6 +656,7 @@ int main(void)
 	tcase_add_test(plain, numbers_without_a_name);
 	tcase_add_test(plain, numbers);
 	tcase_add_test(plain, bytes_become_valid);
+	tcase_add_test(plain, lines_are_the_formats);
 	tcase_add_test(plain, regions_come_and_go);
 	tcase_add_test(plain, names_are_below_the_root);
 	return run_suite(suite);

@@ -405,6 +405,7 @@ START_TEST(the_file_has_more_by_now)
 	place = (off_t)pdn_self()->trace_piece->place - 1;
 	header = read_header(own_name(getpid(), ""));
 	fd = open(own_name(getpid(), ""), O_RDONLY);
+	journals_look();
 	journal = journal_copy(fd, &header);
 	ck_assert_ptr_nonnull(journal);
 	for (uint64_t i = 1; (off_t)pdn_self()->trace_piece->place - 1 == place; i++)

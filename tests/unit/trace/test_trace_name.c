@@ -15,6 +15,7 @@
 #include "cache/base/environment/config.h"
 #include "cache/trace/writer/file.h"
 #include "cache/trace/journal/journal.h"
+#include "tools/trace/journal.h"
 #include "tools/trace/rank.h"
 
 /* The default of PINDOWN_TRACE_EVENTS. */
@@ -203,6 +204,7 @@ START_TEST(about_the_process)
 	struct trace_file *file;
 
 	pdn_trace_open();
+	journals_look();
 	file = trace_file_open(own_name(getpid(), ""));
 	ck_assert_ptr_nonnull(file);
 	ck_assert_uint_eq(file->header.pid, (unsigned)getpid());
@@ -229,6 +231,7 @@ START_TEST(call_names_may_come_late)
 	pdn_trace_call_names(NULL);
 	pdn_trace_open();
 	pdn_trace_call_names("cuOne\0cuTwo\0");
+	journals_look();
 	file = trace_file_open(own_name(getpid(), ""));
 	ck_assert_uint_eq(file->call_count, 2);
 	ck_assert_str_eq(file->calls[1], "cuTwo");
@@ -260,6 +263,7 @@ START_TEST(ranks)
 	for (unsigned i = 0; launchers[_i].variables[i]; i++)
 		ck_assert_int_eq(putenv((char *)launchers[_i].variables[i]), 0);
 	pdn_trace_open();
+	journals_look();
 	file = trace_file_open(own_name(getpid(), ""));
 	ck_assert_int_eq(file->rank, launchers[_i].rank);
 	ck_assert(!memmem(file->environment, file->environment_bytes, "PATH=", 5));

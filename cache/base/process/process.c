@@ -36,7 +36,7 @@ static void set(bool *flag)
 	__atomic_store_n(flag, true, __ATOMIC_RELAXED);
 }
 
-static void wipe_in_children(void)
+void pdn_process_wipe_in_children(void)
 {
 	if (!is_set(&is_wiped) && pdn_wipe_in_children(&pdn_this_process, sizeof(pdn_this_process)))
 		set(&is_wiped);
@@ -62,7 +62,7 @@ bool pdn_process_prepare(void)
 {
 	bool is_first = !is_set(&is_prepared) && getpid() == loaded_by;
 
-	wipe_in_children();
+	pdn_process_wipe_in_children();
 	if (is_first) {
 		__atomic_store_n(&pdn_this_process.loader_lock_works, 1, __ATOMIC_RELAXED);
 		set(&is_prepared);
@@ -111,6 +111,8 @@ void pdn_process_begin(void)
 {
 	int saved = errno;
 
+	/* Before the lock is taken: then it is free in each child, whenever that is forked. */
+	pdn_process_wipe_in_children();
 	take_beginning();
 	if (!pdn_process_is_known()) {
 		if (is_set(&has_begun)) {
@@ -143,6 +145,16 @@ static void wipe(void)
 			__atomic_store_n(&pdn_this_process.lock[i], 0, __ATOMIC_RELAXED);
 }
 
+/* Did a thread hold something when it was the first to come here? */
+static bool is_taken(void)
+{
+	uint32_t words = __atomic_load_n(&pdn_this_process.beginning, __ATOMIC_RELAXED);
+
+	for (unsigned i = 0; i < PDN_LOCKS; i++)
+		words |= __atomic_load_n(&pdn_this_process.lock[i], __ATOMIC_RELAXED);
+	return words;
+}
+
 /*
  * Known already: a lock was taken before this handler ran, in a child handler of another library.
  */
@@ -150,7 +162,7 @@ void pdn_process_fork_child(void)
 {
 	int saved = errno;
 
-	if (!is_set(&is_wiped) && (is_set(&has_begun) || is_set(&is_prepared)))
+	if (!is_set(&is_wiped) && (is_set(&has_begun) || is_set(&is_prepared) || is_taken()))
 		wipe();
 	if (is_set(&has_begun) && !pdn_process_is_known()) {
 		abandon();

@@ -79,6 +79,12 @@ void pdn_process_loaded(void);
  */
 bool pdn_process_prepare(void);
 
+/*
+ * From here on the kernel zeroes pdn_this_process in children, if it can. Before anything in it is
+ * taken.
+ */
+void pdn_process_wipe_in_children(void);
+
 /* Has anything in this process, or in one that it was forked from, ever begun? */
 bool pdn_process_has_begun(void);
 

@@ -17,6 +17,7 @@
 #include "cache/base/thread/thread.h"
 
 enum {
+	UNUSED, /* free, and never taken in this process */
 	FREE,
 	TAKEN,
 	AWAITED, /* taken, and others may sleep */
@@ -52,10 +53,8 @@ static inline void relax(void)
 /*
  * Taken with acquire, let go with release: a thread that has it sees what was done under it before.
  */
-static inline bool take_if_free(uint32_t *word)
+static inline bool take_if(uint32_t found, uint32_t *word)
 {
-	uint32_t found = FREE;
-
 	return __atomic_compare_exchange_n(word, &found, TAKEN, false, __ATOMIC_ACQUIRE,
 					   __ATOMIC_RELAXED);
 }
@@ -80,7 +79,7 @@ static bool takes_by_spinning(uint32_t *word)
 	int turns = SPINS, rest = REST_AT_FIRST;
 
 	for (; turns > 0; turns -= rest) {
-		if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE && take_if_free(word))
+		if (__atomic_load_n(word, __ATOMIC_RELAXED) == FREE && take_if(FREE, word))
 			return true;
 		for (int i = rest; i > 0; i--)
 			relax();
@@ -90,11 +89,20 @@ static bool takes_by_spinning(uint32_t *word)
 	return false;
 }
 
+/* Before it is taken for the first time: then it is free in each child, whenever that is forked. */
+static bool takes_unused(uint32_t *word)
+{
+	if (__atomic_load_n(word, __ATOMIC_RELAXED) != UNUSED)
+		return false;
+	pdn_process_wipe_in_children();
+	return take_if(UNUSED, word);
+}
+
 static void __attribute__((noinline, cold)) wait_for(uint32_t *word)
 {
-	if (takes_by_spinning(word))
+	if (takes_unused(word) || takes_by_spinning(word))
 		return;
-	while (__atomic_exchange_n(word, AWAITED, __ATOMIC_ACQUIRE) != FREE)
+	while (__atomic_exchange_n(word, AWAITED, __ATOMIC_ACQUIRE) > FREE)
 		futex(word, FUTEX_WAIT_PRIVATE, AWAITED, NULL);
 }
 
@@ -109,7 +117,7 @@ static void __attribute__((noinline, cold)) wake_one(uint32_t *word)
  */
 static inline void acquire(enum pdn_lock_name name)
 {
-	if (__builtin_expect(!take_if_free(&pdn_this_process.lock[name]), 0))
+	if (__builtin_expect(!take_if(FREE, &pdn_this_process.lock[name]), 0))
 		wait_for(&pdn_this_process.lock[name]);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	pdn_locks_held |= 1u << name;

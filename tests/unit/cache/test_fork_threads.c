@@ -99,6 +99,7 @@ END_TEST
 /* ---- descriptors that are being closed ------------------------------------------------------ */
 
 static void (*at_close)(int fd);
+static bool waits_to_begin, begins, may_begin;
 
 /* The cache closes by number. The hook runs once, before the descriptor is closed. */
 bool play_syscall(long number, const long args[6], long *result)
@@ -110,8 +111,49 @@ bool play_syscall(long number, const long args[6], long *result)
 		at_close = NULL;
 		hook((int)args[0]);
 	}
+	if (number == SYS_madvise && waits_to_begin) {
+		waits_to_begin = false;
+		__atomic_store_n(&begins, true, __ATOMIC_RELEASE);
+		wait_until(__atomic_load_n(&may_begin, __ATOMIC_ACQUIRE));
+	}
 	return false;
 }
+
+static void take_a_lock(void *arg)
+{
+	(void)arg;
+	pdn_lock();
+	pdn_unlock();
+}
+
+static void ask_whether_it_is_on(void *arg)
+{
+	(void)arg;
+	ck_assert(pdn_process_is_on());
+}
+
+static void (*const begin_ways[])(void *arg) = {take_a_lock, ask_whether_it_is_on};
+
+/* The first thing that pindown does in a process is to begin, in some other thread. */
+START_TEST(fork_while_another_thread_begins)
+{
+	struct worker worker;
+
+	waits_to_begin = true;
+	worker_start(&worker, begin_ways[_i], NULL);
+	wait_until(__atomic_load_n(&begins, __ATOMIC_ACQUIRE));
+	forked = fork();
+	if (forked == 0) {
+		signal(SIGALRM, SIG_DFL);
+		alarm(20);
+		begin_ways[_i](NULL);
+		_exit(0);
+	}
+	__atomic_store_n(&may_begin, true, __ATOMIC_RELEASE);
+	worker_join(&worker);
+	reap(forked);
+}
+END_TEST
 
 static bool fork_was_through;
 
@@ -502,6 +544,8 @@ int main(void)
 	tcase_add_test(tc, no_new_pin_while_a_fork_waits);
 	tcase_add_test(tc, forks_among_busy_threads);
 	tcase_add_test(tc, a_descriptor_of_a_child_waits_for_a_fork_of_the_childs);
+	tc = suite_case(suite, "that are the first", NULL, NULL);
+	tcase_add_loop_test(tc, fork_while_another_thread_begins, 0, 2);
 	tc = suite_case(suite, "and another library", begin_among_others, cache_end);
 	tcase_add_test(tc, a_descriptor_that_is_closed_during_the_fork);
 	return run_suite(suite);

@@ -15,7 +15,7 @@
 #include "tests/unit/support/syscalls.h"
 
 static uint32_t *const lock = &pdn_this_process.lock[PDN_LOCK_CACHE];
-enum { FREE, TAKEN, AWAITED };
+enum { UNUSED, FREE, TAKEN, AWAITED };
 
 static bool is_played;
 static unsigned sleeps, unsaid_sleeps, wakings;
@@ -90,17 +90,17 @@ static unsigned free_from, left_alone;
 static void free_for_a_moment(unsigned instruction)
 {
 	if (instruction == free_from)
-		*lock = 0;
+		*lock = FREE;
 	if (instruction == free_from + MOMENT) {
-		left_alone += !*lock;
-		*lock = 1;
+		left_alone += *lock == FREE;
+		*lock = TAKEN;
 	}
 }
 
 static void take_now_or_after_two_sleeps(void)
 {
 	sleeps = 0;
-	*lock = 1;
+	*lock = TAKEN;
 	is_played = true;
 	step_from_here();
 	pdn_lock();

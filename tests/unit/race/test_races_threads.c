@@ -406,7 +406,7 @@ static void take_the_lock(void *arg)
 /* It has said so, and then it takes a moment. */
 static void wait_for_sleep(struct worker *worker)
 {
-	wait_until(__atomic_load_n(&pdn_this_process.lock[PDN_LOCK_CACHE], __ATOMIC_ACQUIRE) == 2);
+	wait_until(__atomic_load_n(&pdn_this_process.lock[PDN_LOCK_CACHE], __ATOMIC_ACQUIRE) == 3);
 	worker_wait_idle(worker);
 }
 

@@ -19,8 +19,8 @@ static const struct importer {
 	const char *driver, *verbs;
 	unsigned major, minor;
 } importers[] = {
-	{"mlx5_core", "mlx5_ib", 0, 0}, {"efa", "efa", 5, 16},	   {"ice", "irdma", 6, 4},
-	{"i40e", "irdma", 6, 4},	{"idpf", "irdma", 6, 18},  {"bnxt_en", "bnxt_re", 6, 6},
+	{"mlx5_core", "mlx5_ib", 0, 0}, {"efa", "efa", 5, 16},	   {"ice", "irdma", 6, 3},
+	{"i40e", "irdma", 6, 3},	{"idpf", "irdma", 6, 18},  {"bnxt_en", "bnxt_re", 6, 6},
 	{"mana", "mana_ib", 6, 14},	{"ionic", "ionic", 6, 18},
 };
 

@@ -4,7 +4,7 @@
 #   make                    builds build/libpindown.so, build/pindown and the
 #                           simulated driver build/sim/libcuda.so.1
 #   make demo               shows the stale-registration bug, without and with it
-#   make check              runs the tests, in five to ten minutes of two processors
+#   make check              runs the tests, in five to ten minutes
 #                           (check-unit, check-sim: a part of them)
 #   make check-rest         those that it leaves out, as they take longer
 #   make check-long         both with long rounds, and all boots of the guest

@@ -60,7 +60,13 @@ static char *name_in(const char *address, const char *folder)
 	return name;
 }
 
-/* A card that gets no name has no driver here, or is a virtual machine's. */
+/* A virtual machine has it: a virtual function, or one whose driver makes no device here. */
+static bool is_elsewhere(const struct pci_device *device)
+{
+	return device->driver || tree_has(DEVICES "/%s/physfn", device->address);
+}
+
+/* A card or a disk that gets no name is not for this system. */
 static void name_device(struct pci_device *device, unsigned gpus)
 {
 	if (device->kind == PCI_GPU) {
@@ -80,6 +86,8 @@ static void name_device(struct pci_device *device, unsigned gpus)
 			device->name = name_in(device->address, "net");
 		}
 	}
+	if (!device->name && !is_elsewhere(device))
+		device->name = text_of("%s", device->kind == PCI_NVME ? "nvme" : "network");
 }
 
 static void find_path(struct pci_device *device)

@@ -24,10 +24,10 @@ uint32_t pdn_dmabufs_open(void)
 	int32_t open = (int32_t)__atomic_load_n(&open_ones, __ATOMIC_RELAXED);
 
 	/*
-	 * It can be negative: a child begins with none, and a signal handler may have forked it
-	 * while one was being closed.
+	 * A child that is off has none, and one that begins has none then: but a signal handler may
+	 * have forked it while one was being opened or closed, which is counted behind that.
 	 */
-	return open > 0 ? (uint32_t)open : 0;
+	return open > 0 && !pdn_process_is_off() ? (uint32_t)open : 0;
 }
 
 uint64_t pdn_dmabufs_max(void)

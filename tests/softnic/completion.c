@@ -116,7 +116,7 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count)
 
 /* ---- queues --------------------------------------------------------------------------------- */
 
-/* As cards do: a program that asks for one has two completions at times. */
+/* As cards do. ib_send_lat -e relies on it: it has two completions at times, and asks for one. */
 static int rounded(int cqe)
 {
 	int capacity = 64;

@@ -252,14 +252,30 @@ bool transport_send(const struct packet *packet, const void *payload)
 
 /* ---- input ---------------------------------------------------------------------------------- */
 
+static void read_input(struct connection *connection);
+
+/*
+ * A card has one wire: it sees what a peer has answered before it sees a request that the peer sent
+ * behind that. Here the two come on different sockets.
+ */
+static void read_answers_of(uint32_t process)
+{
+	for (struct connection *c = self.connections; c; c = c->next)
+		if (c->process == process && !c->ended)
+			read_input(c);
+}
+
 static void take_packet(struct connection *connection)
 {
 	const struct packet *packet = &connection->packet;
 
-	if (packet->kind == PACKET_REPLY)
+	if (packet->kind == PACKET_REPLY) {
 		requester_take_reply(packet, connection->payload);
-	else
-		responder_take(connection, packet, connection->payload);
+		return;
+	}
+	if (!connection->process)
+		read_answers_of(packet->from_qp >> PROCESS_SHIFT);
+	responder_take(connection, packet, connection->payload);
 }
 
 /* The part of a packet that comes next, or 0 when it is whole. */

@@ -67,7 +67,7 @@ bool trace_counters(const char *path, struct counters *counters)
 	       memcmp(header.magic, PDN_TRACE_MAGIC, sizeof(header.magic)) == 0;
 	if (good) {
 		journals_look();
-		journal = journal_copy(fd, &header);
+		journal = journal_copy(fd, path, &header);
 		add_chunks(counters, fd, journal);
 		journal_free(journal);
 	}

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/trace/journal/rescue.h"
 #include "tools/trace/journal.h"
 #include "tools/trace/rank.h"
 #include "tools/base/memory.h"
@@ -467,7 +466,7 @@ static bool read_header(struct trace_file *file)
  */
 static void read_journal(struct trace_file *file)
 {
-	file->journal = journal_copy(file->fd, &file->header);
+	file->journal = journal_copy(file->fd, file->name, &file->header);
 	if (!file->journal)
 		return;
 	file->header.end = journal_header(file->journal)->end;
@@ -475,8 +474,6 @@ static void read_journal(struct trace_file *file)
 	file->header.lost = journal_header(file->journal)->lost;
 	if (file->header.units < file->bytes / PDN_TRACE_UNIT)
 		file->bytes = file->header.units * PDN_TRACE_UNIT;
-	/* It may have been renamed: then only we know where it is. */
-	pdn_journal_rescue(file->name);
 }
 
 struct trace_file *trace_file_open(const char *name)

@@ -93,11 +93,13 @@ static void look_at(const struct pdn_journal *found, uint64_t at, int segment,
 		copy_piece(wanted->journal, at, i);
 }
 
-/* Which journals there are: a look at all of them for each of many files would take long. */
-static struct known {
+struct known {
 	uint64_t device, inode;
 	int segment;
-} * known;
+};
+
+/* Which journals there are: a look at all of them for each of many files would take long. */
+static struct known *known;
 static unsigned known_count, known_capacity;
 
 static void note(const struct pdn_journal *found, uint64_t at, int segment,
@@ -116,7 +118,7 @@ void journals_look(void)
 	pdn_journal_each(note, NULL);
 }
 
-struct journal *journal_copy(int fd, const struct pdn_trace_header *header)
+struct journal *journal_copy(int fd, const char *path, const struct pdn_trace_header *header)
 {
 	struct wanted wanted = {.header = header};
 
@@ -124,10 +126,13 @@ struct journal *journal_copy(int fd, const struct pdn_trace_header *header)
 		return NULL;
 	wanted.journal = allocate(sizeof(*wanted.journal));
 	wanted.journal->header = *header;
-	for (unsigned i = 0; i < known_count; i++)
-		if (known[i].device == wanted.status.st_dev &&
-		    known[i].inode == wanted.status.st_ino)
-			pdn_journal_at(known[i].segment, look_at, &wanted);
+	for (unsigned i = 0; i < known_count; i++) {
+		if (known[i].device != wanted.status.st_dev ||
+		    known[i].inode != wanted.status.st_ino)
+			continue;
+		pdn_journal_at(known[i].segment, look_at, &wanted);
+		pdn_journal_rescue_to(known[i].segment, path);
+	}
 	if (wanted.journal->count)
 		return wanted.journal;
 	journal_free(wanted.journal);

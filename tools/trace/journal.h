@@ -16,8 +16,11 @@ struct journal;
 /* Looks which journals there are now; the next function knows those. */
 void journals_look(void);
 
-/* The journal of the file `fd`, whose header is given; NULL: everything is in the file. */
-struct journal *journal_copy(int fd, const struct pdn_trace_header *header);
+/*
+ * The journal of the file `fd`, whose header and path are given; NULL: everything is in the file.
+ * That of a killed process is saved into the file, which may have been renamed.
+ */
+struct journal *journal_copy(int fd, const char *path, const struct pdn_trace_header *header);
 void journal_free(struct journal *journal);
 
 /* The header as the process has it. */

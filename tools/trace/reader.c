@@ -229,7 +229,7 @@ static void open_name(struct reader *reader, const char *name, unsigned from)
 
 static void open_files(struct reader *reader, char *const *names, unsigned count)
 {
-	pdn_journal_rescue(NULL);
+	pdn_journal_rescue();
 	journals_look();
 	for (unsigned i = 0; i < count; i++) {
 		unsigned from = reader->name_count;

@@ -14,9 +14,9 @@
 
 enum {
 	MAX_CHECKED = 4096, /* the usual limit of a machine's segments */
-	/* Journals that can't be saved are kept until this age, and so many of a user. */
+	/* One that can't be saved is removed at this age, or where a user has more of them. */
 	KEPT_SECONDS = 86400,
-	MAX_KEPT = 64,
+	MAX_KEPT = 256,
 };
 
 /*
@@ -123,7 +123,7 @@ static bool is_saved(const struct pdn_journal *journal, uint64_t at, const char 
 }
 
 struct rescue {
-	const char *renamed; /* or NULL */
+	const char *path; /* of the journal's file; NULL: as its process named it */
 	unsigned kept;
 };
 
@@ -134,19 +134,22 @@ static void rescue_one(const struct pdn_journal *journal, uint64_t at, int segme
 	struct rescue *rescue = context;
 	struct pdn_shield shield;
 
-	if (about->shm_nattch)
+	/* Strangers can make segments that claim to be the journal of any file. */
+	if (about->shm_nattch || about->shm_perm.cuid != geteuid())
 		return;
 	pdn_shield_up(&shield);
-	if (is_saved(journal, at, journal->path) ||
-	    (rescue->renamed && is_saved(journal, at, rescue->renamed)) ||
+	if (is_saved(journal, at, rescue->path ? rescue->path : journal->path) ||
 	    now - about->shm_ctime > KEPT_SECONDS || ++rescue->kept > MAX_KEPT)
 		pdn_sys(SYS_shmctl, segment, IPC_RMID, NULL);
 	pdn_shield_down(&shield);
 }
 
-void pdn_journal_rescue(const char *renamed)
+void pdn_journal_rescue(void)
 {
-	struct rescue rescue = {.renamed = renamed};
+	visit_all(false, rescue_one, &(struct rescue){0});
+}
 
-	visit_all(false, rescue_one, &rescue);
+void pdn_journal_rescue_to(int segment, const char *path)
+{
+	pdn_journal_at(segment, rescue_one, &(struct rescue){.path = path});
 }

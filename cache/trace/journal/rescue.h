@@ -23,9 +23,12 @@ bool pdn_journal_is_of(const struct pdn_journal *journal, uint64_t device, uint6
 		       const struct pdn_trace_header *header);
 
 /*
- * Writes the journals of this user's killed processes into their files, and removes them. A file is
- * where its process had it, or is `renamed` (NULL: none). What has no file is kept for a day.
+ * Writes the journals of this user's killed processes into their files, and removes them. One whose
+ * file is not where its process had it is kept for a day: the file may have been renamed.
  */
-void pdn_journal_rescue(const char *renamed);
+void pdn_journal_rescue(void);
+
+/* The same for the journal in one segment, whose file is at this path now. */
+void pdn_journal_rescue_to(int segment, const char *path);
 
 #endif

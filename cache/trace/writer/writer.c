@@ -51,7 +51,7 @@ static bool create_file(const char *name)
 {
 	struct pdn_trace_header *header;
 
-	pdn_journal_rescue(NULL);
+	pdn_journal_rescue();
 	header = pdn_journal_begin();
 	if (header)
 		fill_header(header);

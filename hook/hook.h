@@ -342,10 +342,7 @@ static inline void pdn_caught_done(struct call *call)
 		pdn_ended(call->guard[--call->guards]);
 }
 
-/*
- * ---- owners: memory that ends with its owner (cuda/memory/owners.c)
- * ---------------------------------
- */
+/* ---- owners: memory that ends with its owner (cuda/memory/owners.c) -------------------------- */
 
 enum pdn_owner {
 	PDN_OWNER_EXTERNAL,
@@ -367,10 +364,7 @@ void pdn_owner_freed(uint64_t addr);
 extern uint32_t pdn_owner_external; /* mapped buffers of external memory that are alive */
 extern uint32_t pdn_owner_graphics; /* 1: a resource was once mapped */
 
-/*
- * ---- contexts (cuda/memory/contexts.c)
- * --------------------------------------------------------------
- */
+/* ---- contexts (cuda/memory/contexts.c) ------------------------------------------------------- */
 
 void pdn_context_created(void *context);
 void pdn_context_attached(void *context);
@@ -388,19 +382,13 @@ void pdn_green_context(void *context, void *green);
 void pdn_green_destroy(struct call *call, void *green);
 void pdn_green_destroyed(const struct call *call, void *green);
 
-/*
- * ---- cuMemMap (cuda/memory/mappings.c)
- * --------------------------------------------------------------
- */
+/* ---- cuMemMap (cuda/memory/mappings.c) ------------------------------------------------------- */
 
 void pdn_mapped(uint64_t addr, uint64_t length);
 void pdn_unmapped(uint64_t addr, uint64_t length);
 bool pdn_mapping_is_known(uint64_t base, uint64_t id);
 
-/*
- * ---- pools (cuda/memory/pools.c)
- * --------------------------------------------------------------------
- */
+/* ---- pools (cuda/memory/pools.c) ------------------------------------------------------------- */
 
 void pdn_pool_set(void *pool, CUmemPool_attribute attribute, const void *value);
 void pdn_pool_destroyed(void *pool);
@@ -415,10 +403,7 @@ uint64_t pdn_stays_until_turn(uint64_t addr); /* bytes that cuMemFreeAsync leave
  */
 const CUmemAllocationProp *pdn_capable(struct call *call, const CUmemAllocationProp *prop);
 
-/*
- * ---- IPC (cuda/memory/ipc.c)
- * ------------------------------------------------------------------------
- */
+/* ---- IPC (cuda/memory/ipc.c) ----------------------------------------------------------------- */
 
 uint64_t pdn_buffer_id(uint64_t addr); /* of the memory there now; 0: there is none */
 void pdn_pointer_imported(uint64_t addr);
@@ -426,10 +411,7 @@ void pdn_ipc_opened(uint64_t addr);
 void pdn_ipc_close(struct call *call, uint64_t addr);
 void pdn_ipc_closed(const struct call *call, uint64_t addr);
 
-/*
- * ---- stream capture and graphs (cuda/memory/graphs.c)
- * -----------------------------------------------
- */
+/* ---- stream capture and graphs (cuda/memory/graphs.c) ---------------------------------------- */
 
 extern uint32_t pdn_captures;	  /* captures begun and not ended */
 extern uint32_t pdn_graph_memory; /* 1: a graph with an allocation or a free was once made */

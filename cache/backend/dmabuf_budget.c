@@ -24,8 +24,9 @@ uint32_t pdn_dmabufs_open(void)
 	int32_t open = (int32_t)__atomic_load_n(&open_ones, __ATOMIC_RELAXED);
 
 	/*
-	 * A child that is off has none, and one that begins has none then: but a signal handler may
-	 * have forked it while one was being opened or closed, which is counted behind that.
+	 * A child begins at zero. If a signal handler forked it while its thread was opening or
+	 * closing a descriptor, the thread counts that afterwards, and the number is one too high
+	 * or negative. A child that is off has no descriptors at all.
 	 */
 	return open > 0 && !pdn_process_is_off() ? (uint32_t)open : 0;
 }

@@ -27,8 +27,7 @@ struct pdn_allocation {
 		memory;	   /* memory.context: NULL unless the context's end ends the memory */
 	uint64_t pin_base; /* where a pin of it has to begin */
 	uint64_t buffer_id;
-	uint64_t
-		mappings_hash; /* one number for the ids of the mappings after the first; 0: none */
+	uint64_t mappings_hash; /* of the ids of the mappings after the first; 0: there are none */
 	void *current; /* a context that can be made current for calls about it; may be NULL */
 	void *pool;
 	bool mapped; /* made with cuMemMap */

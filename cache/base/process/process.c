@@ -130,29 +130,29 @@ void pdn_process_begin(void)
 }
 
 /*
+ * Not where it is 0: a process that never came here gets no page for it. Relaxed: there is no other
+ * thread, and a signal handler sees this thread's stores.
+ */
+static void wipe_word(uint32_t *word)
+{
+	if (__atomic_load_n(word, __ATOMIC_RELAXED))
+		__atomic_store_n(word, 0, __ATOMIC_RELAXED);
+}
+
+/*
  * As the kernel does where it can. A lock that this thread holds stays taken: it is in the middle
  * of a change.
  */
 static void wipe(void)
 {
-	/* Relaxed: there is no other thread, and a signal handler sees this thread's stores. */
-	__atomic_store_n(&pdn_this_process.known, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&pdn_this_process.beginning, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&pdn_this_process.loader_lock_works, 0, __ATOMIC_RELAXED);
-	__atomic_store_n(&pdn_this_process.last_library, NULL, __ATOMIC_RELAXED);
+	wipe_word(&pdn_this_process.known);
+	wipe_word(&pdn_this_process.beginning);
+	wipe_word(&pdn_this_process.loader_lock_works);
+	if (__atomic_load_n(&pdn_this_process.last_library, __ATOMIC_RELAXED))
+		__atomic_store_n(&pdn_this_process.last_library, NULL, __ATOMIC_RELAXED);
 	for (unsigned i = 0; i < PDN_LOCKS; i++)
 		if (!(pdn_locks_held & 1u << i))
-			__atomic_store_n(&pdn_this_process.lock[i], 0, __ATOMIC_RELAXED);
-}
-
-/* Did a thread hold something when it was the first to come here? */
-static bool is_taken(void)
-{
-	uint32_t words = __atomic_load_n(&pdn_this_process.beginning, __ATOMIC_RELAXED);
-
-	for (unsigned i = 0; i < PDN_LOCKS; i++)
-		words |= __atomic_load_n(&pdn_this_process.lock[i], __ATOMIC_RELAXED);
-	return words;
+			wipe_word(&pdn_this_process.lock[i]);
 }
 
 /*
@@ -162,7 +162,7 @@ void pdn_process_fork_child(void)
 {
 	int saved = errno;
 
-	if (!is_set(&is_wiped) && (is_set(&has_begun) || is_set(&is_prepared) || is_taken()))
+	if (!is_set(&is_wiped))
 		wipe();
 	if (is_set(&has_begun) && !pdn_process_is_known()) {
 		abandon();

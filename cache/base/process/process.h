@@ -80,8 +80,8 @@ void pdn_process_loaded(void);
 bool pdn_process_prepare(void);
 
 /*
- * From here on the kernel zeroes pdn_this_process in children, if it can. Before anything in it is
- * taken.
+ * From here on the kernel zeroes pdn_this_process in children, if it can. To be called before a
+ * lock in it is taken.
  */
 void pdn_process_wipe_in_children(void);
 

@@ -329,10 +329,7 @@ START_TEST(rows_are_complete)
 }
 END_TEST
 
-/*
- * ---- the configuration of the process
- * ------------------------------------------------------------
- */
+/* ---- the configuration of the process ------------------------------------------------------- */
 
 /* Redirects standard error into a file, for what is printed there. */
 static int redirected(void)

@@ -448,7 +448,7 @@ TEST(state_area_after_close)
 	check(!pdn_valid(state, &pin));
 }
 
-/* What is not there can be mapped by nobody: the memory itself, as earlier versions could. */
+/* GPU memory can't be mapped: earlier versions could do that. */
 TEST(only_the_state_area_can_be_mapped)
 {
 	struct memory memory = gpu_alloc(PAGE, 0);

@@ -273,6 +273,13 @@ static bool find_program(const struct script *script, const char *at, char *path
 	return false;
 }
 
+static bool ends_with(const char *line, const char *end, const char *word)
+{
+	size_t length = strlen(word);
+
+	return (size_t)(end - line) >= length && memcmp(end - length, word, length) == 0;
+}
+
 /* By how much a command's first word opens or closes what the shell may leave out. */
 static int nesting(const char *word, const char *line, const char *end)
 {
@@ -284,8 +291,8 @@ static int nesting(const char *word, const char *line, const char *end)
 			return -1;
 	for (unsigned i = 0; opens[i]; i++)
 		if (strcmp(word, opens[i]) == 0)
-			return memcmp(end - 2, "fi", 2) != 0 && memcmp(end - 2, "ne", 2) != 0 &&
-			       memcmp(end - 2, "ac", 2) != 0;
+			return !ends_with(line, end, "fi") && !ends_with(line, end, "done") &&
+			       !ends_with(line, end, "esac");
 	return line[strcspn(line, "(\n")] == '(' && strcspn(line, "{\n") + 1 == strcspn(line, "\n");
 }
 

@@ -44,7 +44,7 @@ static bool has_symbol(const char *verbs)
 	return has;
 }
 
-/* NULL: it is none of a PCI device's own, as that of a subfunction. */
+/* NULL: the card is no PCI device of its own, as a subfunction is not. */
 static const struct pci_device *pci_device_of(const struct doctor *doctor, const char *card)
 {
 	const struct pci *pci = &doctor->pci;

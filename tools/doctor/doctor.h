@@ -48,7 +48,7 @@ struct doctor {
 	const struct trials *trials; /* of --try, or NULL */
 	bool exports_for_gpl;  /* exports its peer-to-peer calls GPL-only, as pindown.ko needs */
 	bool has_rdma;	       /* there is an RDMA device */
-	const char *no_card;   /* why none of them will do, or NULL */
+	const char *no_card;   /* why no card can be used, or NULL */
 	struct version driver; /* zeroes when unknown */
 	struct version kernel;
 	bool old_kernel; /* can't register a dma-buf */

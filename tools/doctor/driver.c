@@ -113,8 +113,7 @@ static void about_taken(struct doctor *doctor)
 	if (all)
 		found(doctor, NOTE, "other GPUs",
 		      "to use them here, give them to the driver nvidia: driverctl set-override, "
-		      "or "
-		      "blacklist nouveau",
+		      "or blacklist nouveau",
 		      "another driver has them: %s", all);
 	release(all);
 }

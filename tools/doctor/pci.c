@@ -104,7 +104,7 @@ static bool is_told_to_pass(void)
 	return is;
 }
 
-/* What other cards, and disks, see does not matter. */
+/* Only GPUs and active RDMA cards are judged: others take no part in GPUDirect RDMA. */
 static void about_iommu(struct doctor *doctor)
 {
 	char *translated = NULL, *unknown = NULL;
@@ -127,8 +127,7 @@ static void about_iommu(struct doctor *doctor)
 		      told ? "Linux was booted to let devices pass, but another setting translates "
 			     "for these: disable the IOMMU in the firmware"
 			   : "boot Linux with iommu=pt, or disable it in the firmware: devices "
-			     "must "
-			     "see the same physical addresses",
+			     "must see the same physical addresses",
 		      "translates addresses of %s", translated);
 	else if (unknown && !told)
 		found(doctor, NOTE, "IOMMU", "boot Linux with iommu=pt if it translates",

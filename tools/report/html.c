@@ -22,7 +22,7 @@ FILES_TEXT(html_script,
 static struct {
 	FILE *file;
 	const char *rest;	/* of the template */
-	const char *less, *and; /* what < and & become */
+	const char *less, *and; /* what is written for < and & */
 	bool colour, utf8;	/* of the output before */
 } page;
 

@@ -29,8 +29,8 @@ struct pci {
 };
 
 /*
- * GPUs of NVIDIA's driver, and network and NVMe controllers that have a driver here, in the order
- * of their addresses. A GPU whose driver Linux does not say counts.
+ * GPUs of NVIDIA's driver or of none, and network and NVMe controllers but those of virtual
+ * machines, in the order of their addresses.
  */
 struct pci pci_scan(void);
 void pci_free(struct pci *pci);
